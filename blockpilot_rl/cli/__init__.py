@@ -1,0 +1,1 @@
+"""The `blockpilot` command; the files in `scripts/` call into it."""

@@ -1,0 +1,1 @@
+"""Decoding: forward passes, the decoder, replay and latency."""

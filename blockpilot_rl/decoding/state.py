@@ -1,0 +1,143 @@
+"""The state a policy sees: named groups of what prefill has already computed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from blockpilot_rl.errors import BlockPilotError, closest
+
+GROUPS = ("last_hidden", "next_token", "prompt", "draft")
+DEFAULT_GROUPS = ("last_hidden", "next_token", "prompt")
+
+
+@dataclass(frozen=True)
+class StateLayout:
+    """Names and widths of the groups that make up a recorded state vector, in order.
+
+    Attributes:
+        groups: Pairs of name and width:
+
+            - `last_hidden`: final-norm hidden state of the last prompt token;
+            - `next_token`: entropy (nats), top-1 probability and top-2 margin of the first token;
+            - `prompt`: logarithm of the number of prompt tokens;
+            - `draft`: the drafter's top-1 probabilities along its first block.
+    """
+
+    groups: tuple[tuple[str, int], ...]
+
+    def __post_init__(self) -> None:
+        """Check the names.
+
+        Raises:
+            BlockPilotError: If a group is unknown, repeated or empty.
+        """
+        validate_groups([name for name, _ in self.groups])
+        if any(width < 1 for _, width in self.groups):
+            raise BlockPilotError(f"state groups must have positive widths: {self.groups}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the groups, in order."""
+        return tuple(name for name, _ in self.groups)
+
+    @property
+    def width(self) -> int:
+        """Length of the whole state vector."""
+        return sum(width for _, width in self.groups)
+
+    def columns(self, names: Sequence[str]) -> np.ndarray:
+        """Find the columns of some groups in a recorded state, in the order of `names`.
+
+        Raises:
+            BlockPilotError: If a group is unknown or was not recorded.
+        """
+        validate_groups(names)
+        spans: dict[str, range] = {}
+        start = 0
+        for name, width in self.groups:
+            spans[name] = range(start, start + width)
+            start += width
+        absent = [name for name in names if name not in spans]
+        if absent:
+            raise BlockPilotError(f"state groups {absent} were not recorded; found {self.names}")
+        return np.concatenate([np.asarray(spans[name]) for name in names])
+
+    def select(self, names: Sequence[str]) -> StateLayout:
+        """Layout of some of the groups, in the order of `names`."""
+        widths = dict(self.groups)
+        self.columns(names)
+        return StateLayout(tuple((name, widths[name]) for name in names))
+
+
+def validate_groups(names: Sequence[str]) -> None:
+    """Check names of state groups.
+
+    Raises:
+        BlockPilotError: If there is none, or one is unknown or repeated.
+    """
+    if not names:
+        raise BlockPilotError(f"no state group given; choose from {', '.join(GROUPS)}")
+    for name in names:
+        if name not in GROUPS:
+            raise BlockPilotError(
+                f"unknown state group {name!r}; choose from {', '.join(GROUPS)}."
+                f"{closest(name, GROUPS)}"
+            )
+    if len(set(names)) != len(names):
+        raise BlockPilotError(f"state groups are repeated: {', '.join(names)}")
+
+
+def state_layout(hidden_size: int, block_size: int, names: Sequence[str]) -> StateLayout:
+    """Layout of the groups for a pair.
+
+    Args:
+        hidden_size: Hidden size of the target.
+        block_size: Block size the drafter was trained for.
+        names: Groups to include, in order.
+    """
+    widths: Mapping[str, int] = {
+        "last_hidden": hidden_size,
+        "next_token": 3,
+        "prompt": 1,
+        "draft": max(1, block_size - 1),
+    }
+    validate_groups(names)
+    return StateLayout(tuple((name, widths[name]) for name in names))
+
+
+def next_token_features(logits: torch.Tensor) -> torch.Tensor:
+    """Entropy (nats), top-1 probability and top-2 margin of the first token.
+
+    Args:
+        logits: `[vocab]`.
+
+    Returns:
+        `[3]`, float32.
+    """
+    log_probs = torch.log_softmax(logits.float(), dim=-1)
+    probs = log_probs.exp()
+    top = probs.topk(2).values
+    entropy = -(probs * log_probs).sum()
+    return torch.stack([entropy, top[0], top[0] - top[1]])
+
+
+def prompt_features(prompt_tokens: int) -> torch.Tensor:
+    """Logarithm of the number of prompt tokens, `[1]`, float32."""
+    return torch.tensor([math.log(prompt_tokens)])
+
+
+def draft_features(draft_logits: torch.Tensor) -> torch.Tensor:
+    """The drafter's top-1 probabilities along a block.
+
+    Args:
+        draft_logits: `[block_size - 1, draft_vocab]`.
+
+    Returns:
+        `[block_size - 1]`, float32.
+    """
+    return torch.softmax(draft_logits.float(), dim=-1).amax(dim=-1)

@@ -1,0 +1,1 @@
+"""Comparison of policies on held-out prompts."""

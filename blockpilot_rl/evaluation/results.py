@@ -1,0 +1,134 @@
+"""What a comparison found, in plain values that turn into JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from blockpilot_rl.evaluation.statistics import Interval
+
+ALL_PROMPTS = "all"
+
+
+@dataclass(frozen=True)
+class FamilyOutcome:
+    """What one way of choosing the block size achieves on the prompts of one family.
+
+    Attributes:
+        rows: Test rows of the family.
+        mean_speedup: Mean over rows of plain seconds / seconds.
+        total_speedup: Plain seconds of all rows / seconds of all rows.
+        gain: Gain in mean speedup over the best fixed size (of all families), as a fraction.
+    """
+
+    rows: int
+    mean_speedup: float
+    total_speedup: float
+    gain: Interval
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one way of choosing the block size achieves on the test prompts.
+
+    Numbers of an agent are averages over its seeds. Its seconds include its own decision, one per
+    request.
+
+    Attributes:
+        block_size: The size, if it is the same for every request.
+        mean_speedup: Mean over requests of plain seconds / seconds.
+        total_speedup: Plain seconds of all requests / seconds of all requests.
+        gain: Gain in mean speedup over the best fixed size, as a fraction.
+        total_gain: Gain in total time over the fixed size that is best in total time.
+        gain_by_seed: The first gain's value for every seed.
+        gap_closed: Share of the way in mean speedup from the best fixed size to the oracle; NaN if
+            there is no gap.
+        regret: Mean over requests of the oracle's speedup less the one achieved.
+        acceptance_length: Tokens of all requests / decode passes of all requests (pooled).
+        acceptance_length_per_request: Mean over requests of tokens / decode passes.
+        tokens_per_second: Tokens of all requests / seconds of all requests.
+        arms: Share of the requests that got each block size.
+        policy_microseconds: Time of one decision; 0 where nothing is decided.
+        per_family: The same per family, in short.
+    """
+
+    block_size: int | None
+    mean_speedup: float
+    total_speedup: float
+    gain: Interval
+    total_gain: Interval
+    gain_by_seed: list[float]
+    gap_closed: float
+    regret: float
+    acceptance_length: float
+    acceptance_length_per_request: float
+    tokens_per_second: float
+    arms: dict[int, float]
+    policy_microseconds: float
+    per_family: dict[str, FamilyOutcome]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What to deploy.
+
+    Attributes:
+        ship: Name of an agent, or `"fixed"`.
+        block_size: The size to ship if that is `"fixed"`, else None.
+        reason: Why, in one sentence.
+        best_agent: Agent whose gain has the highest lower bound; None if none was compared.
+        gain: Its gain with the interval that decided.
+        confidence: Level of that interval, adjusted for the number of agents.
+    """
+
+    ship: str
+    block_size: int | None
+    reason: str
+    best_agent: str | None
+    gain: Interval | None
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything that was compared on the test prompts of one sweep.
+
+    Attributes:
+        split: Number of prompts per split, and of test rows per family.
+        pair: Target, drafter, device and dtype that the numbers belong to.
+        confidence: Level of the intervals of the outcomes.
+        default: The size the drafter was trained for; None if it is not an arm.
+        best_fixed: The size with the largest mean speedup over the training prompts.
+        best_fixed_total: The size with the least total time over the training prompts.
+        random: A size drawn anew for every request, in expectation.
+        agents: The learned agents, by name.
+        oracle: The fastest size of each request, an upper bound that no policy can reach.
+        oracle_crossfit: Mean speedup of an oracle chosen on one measurement and judged on another;
+            None as a sweep holds a single one.
+        speedups: Mean speedup by block size, over all prompts and by family.
+        verdict: What to deploy.
+        settings: How the agents were trained and compared.
+        provenance: Command, versions, git SHA, date.
+    """
+
+    split: dict[str, Any]
+    pair: dict[str, str]
+    confidence: float
+    default: Outcome | None
+    best_fixed: Outcome
+    best_fixed_total: Outcome
+    random: Outcome
+    agents: dict[str, Outcome]
+    oracle: Outcome
+    oracle_crossfit: float | None
+    speedups: dict[str, dict[int, float]]
+    verdict: Verdict
+    settings: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Render as values for JSON; the cross-fitted oracle stands with the oracle."""
+        values = dataclasses.asdict(self)
+        values["oracle"]["crossfit"] = values.pop("oracle_crossfit")
+        return values

@@ -1,0 +1,125 @@
+"""Read DFlash drafter checkpoints: local folders or hub ids, in the z-lab layout."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import (
+    HFValidationError,
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+)
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.models.drafter import DFlashConfig, DFlashDraftModel
+
+ARCHITECTURES = ("DFlashDraftModel",)
+
+
+def resolve_checkpoint(name: str | Path, kind: str) -> Path:
+    """Find a checkpoint folder: a local one as it is, else a hub snapshot.
+
+    Args:
+        name: Local folder or hub id.
+        kind: What it is for ("target", "drafter"), named in errors.
+
+    Raises:
+        BlockPilotError: If the folder lacks a config, or the hub and its cache cannot give it.
+    """
+    folder = Path(name)
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise BlockPilotError(f"{kind} {folder} has no config.json; is it a checkpoint folder?")
+        return folder
+    if folder.is_absolute() or str(name).startswith(".") or str(name).count("/") != 1:
+        raise BlockPilotError(f"{kind} {str(name)!r} is neither a folder nor a hub id (owner/name)")
+    try:
+        patterns = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+        return Path(snapshot_download(str(name), allow_patterns=patterns))
+    except HFValidationError as error:
+        raise BlockPilotError(f"{kind} {str(name)!r} is not a hub id: {error}") from error
+    except (
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+        HfHubHTTPError,
+        OSError,
+    ) as error:
+        raise BlockPilotError(
+            f"{kind} {str(name)!r} is not a local folder and could not be fetched from the hub "
+            f"({type(error).__name__}); check the name and the network, or give a local folder"
+        ) from error
+
+
+def read_config(folder: Path) -> DFlashConfig:
+    """Read a drafter's config in either z-lab shape.
+
+    Raises:
+        BlockPilotError: If the file is not JSON or is of another architecture.
+    """
+    path = folder / "config.json"
+    try:
+        raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BlockPilotError(f"drafter config {path} cannot be read as JSON: {error}") from error
+    architectures = raw.get("architectures") or []
+    if not set(architectures) & set(ARCHITECTURES):
+        raise BlockPilotError(
+            f"drafter {folder} has architecture {architectures}, not {ARCHITECTURES[0]}; "
+            "give a DFlash drafter"
+        )
+    try:
+        return DFlashConfig(**{k: v for k, v in raw.items() if k not in ("model_type", "auto_map")})
+    except (TypeError, ValueError) as error:
+        raise BlockPilotError(f"drafter config {path} is invalid: {error}") from error
+
+
+def load_drafter(
+    name: str | Path, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
+) -> DFlashDraftModel:
+    """Load a drafter with every tensor claimed and every parameter filled.
+
+    Args:
+        name: Local folder or hub id.
+        dtype: Dtype to run in; None keeps the checkpoint's.
+        device: Where to put it.
+
+    Raises:
+        BlockPilotError: If the checkpoint is missing, corrupt, of another architecture, or its
+            tensors do not match the model's one to one.
+    """
+    folder = resolve_checkpoint(name, "drafter")
+    config = read_config(folder)
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise BlockPilotError(f"drafter {folder} has no *.safetensors file")
+    tensors: dict[str, torch.Tensor] = {}
+    for file in files:
+        try:
+            tensors.update(load_file(file))
+        except (OSError, SafetensorError) as error:
+            raise BlockPilotError(f"drafter weights {file} are corrupt: {error}") from error
+    model = DFlashDraftModel(config)
+    expected = {key: value.shape for key, value in model.state_dict().items()}
+    missing = sorted(expected.keys() - tensors.keys())
+    unclaimed = sorted(tensors.keys() - expected.keys())
+    if missing or unclaimed:
+        raise BlockPilotError(
+            f"drafter {folder} does not fit its config: missing tensors {missing[:3]}, "
+            f"unclaimed tensors {unclaimed[:3]} ({len(missing)} and {len(unclaimed)} in all)"
+        )
+    wrong = [key for key, shape in expected.items() if tensors[key].shape != shape]
+    if wrong:
+        key = wrong[0]
+        raise BlockPilotError(
+            f"drafter {folder}: tensor {key} has shape {tuple(tensors[key].shape)}, "
+            f"the config wants {tuple(expected[key])}"
+        )
+    model.load_state_dict(tensors)
+    return model.to(dtype=dtype or tensors["fc.weight"].dtype, device=device).eval()

@@ -1,0 +1,275 @@
+"""A target with its drafter: loading, checking that they fit, and their fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
+
+from blockpilot_rl.errors import BlockPilotError, closest
+from blockpilot_rl.models.checkpoints import load_drafter, resolve_checkpoint
+from blockpilot_rl.models.default_target import (
+    cache_folder,
+    convert_gguf,
+    default_target_folder,
+)
+from blockpilot_rl.models.drafter import DFlashDraftModel
+from blockpilot_rl.provenance import sha256_file
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DEFAULT_TARGET = "HuggingFaceTB/SmolLM2-135M-Instruct"
+BUNDLED_DRAFTER = Path(__file__).parents[1] / "bundled" / "drafter"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A target, its drafter and its tokenizer, ready to decode.
+
+    Attributes:
+        target: The target LM.
+        tokenizer: The target's tokenizer, with its chat template.
+        drafter: The DFlash drafter, or None for a target alone.
+        target_name: What was asked for: a hub id or a folder's name.
+        drafter_name: Likewise for the drafter.
+        stop_token_ids: Tokens that end a text.
+    """
+
+    target: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    drafter: DFlashDraftModel | None
+    target_name: str
+    drafter_name: str | None
+    stop_token_ids: tuple[int, ...]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype that both models run in."""
+        return self.target.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device that both models are on."""
+        return self.target.device
+
+    @property
+    def block_size(self) -> int:
+        """Block size the drafter was trained for (1 without a drafter)."""
+        return 1 if self.drafter is None else int(self.drafter.config.block_size)
+
+    @property
+    def max_length(self) -> int:
+        """Positions that both models can address."""
+        limits = [int(self.target.config.max_position_embeddings)]
+        if self.drafter is not None:
+            limits.append(int(self.drafter.config.max_position_embeddings))
+        return min(limits)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of both models' configs and weights, independent of the dtype they run in.
+
+        Weights are sampled: every tensor contributes 64 entries spread over it, rounded to
+        bfloat16, so that large models are digested in a second.
+        """
+        digest = hashlib.sha256()
+        for model in (self.target, self.drafter):
+            if model is None:
+                continue
+            digest.update(_shape_of(model.config).encode())
+            for name, tensor in sorted(model.state_dict().items()):
+                flat = tensor.detach().flatten()
+                step = max(1, flat.numel() // 64)
+                sample = flat[::step][:64].to("cpu", torch.float32).bfloat16().view(torch.uint8)
+                digest.update(name.encode())
+                digest.update(sample.numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    def encode(self, messages: Sequence[dict[str, str]], **template: Any) -> torch.Tensor:
+        """Render a conversation with the target's chat template.
+
+        Args:
+            messages: Turns with `role` and `content`.
+            **template: Options of the chat template, such as `enable_thinking`.
+
+        Returns:
+            Token ids, `[1, n]`, on the pair's device.
+
+        Raises:
+            BlockPilotError: If the conversation is empty or the tokenizer has no chat template.
+        """
+        if not messages or not messages[-1]["content"].strip():
+            raise BlockPilotError("the prompt is empty; give some text")
+        if self.tokenizer.chat_template is None:
+            raise BlockPilotError(f"target {self.target_name} has no chat template")
+        ids = self.tokenizer.apply_chat_template(
+            list(messages),
+            add_generation_prompt=True,
+            return_tensors="pt",
+            return_dict=False,
+            **template,
+        )
+        return ids.to(self.device)  # type: ignore[union-attr,no-any-return]
+
+
+def _shape_of(config: Any) -> str:
+    """The parts of a config that decide what its weights compute."""
+    skip = {"dtype", "torch_dtype", "_name_or_path", "transformers_version", "architectures"}
+    kept = {k: v for k, v in config.to_dict().items() if k not in skip}
+    return json.dumps(kept, sort_keys=True, default=str)
+
+
+def parse_dtype(name: str) -> torch.dtype:
+    """Turn `float32`, `bfloat16`, `float16` (or `fp32`, `bf16`, `fp16`) into a dtype.
+
+    Raises:
+        BlockPilotError: If the name is unknown.
+    """
+    short = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+    full = short.get(name, name)
+    if full not in DTYPES:
+        raise BlockPilotError(f"unknown dtype {name!r}.{closest(name, [*DTYPES, *short])}")
+    return DTYPES[full]
+
+
+def load_pair(
+    target: str | Path | None = None,
+    drafter: str | Path | None = None,
+    dtype: str = "float32",
+    device: str = "cpu",
+    *,
+    with_drafter: bool = True,
+) -> Pair:
+    """Load a target with its drafter and check that they fit.
+
+    Args:
+        target: Hub id, folder, or GGUF file; None for the default target.
+        drafter: Hub id or folder; None for the bundled drafter, which fits the default target.
+        dtype: `float32`, `bfloat16` or `float16`, for both models.
+        device: Where to put both models.
+        with_drafter: False loads the target alone.
+
+    Raises:
+        BlockPilotError: If something is missing, corrupt, unsupported, or the two do not fit.
+    """
+    torch_dtype = parse_dtype(dtype)
+    transformers_logging.disable_progress_bar()
+    folder = _target_folder(target)
+    model = _load_target(folder, torch_dtype, device)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    draft_model = None
+    if with_drafter:
+        if drafter is None and target is not None:
+            raise BlockPilotError(
+                f"target {str(target)!r} has no default drafter; name one with --drafter"
+            )
+        draft_model = load_drafter(drafter or BUNDLED_DRAFTER, torch_dtype, device)
+        check_fit(model, draft_model)
+    return Pair(
+        target=model,
+        tokenizer=tokenizer,
+        drafter=draft_model,
+        target_name=DEFAULT_TARGET if target is None else _short_name(target),
+        drafter_name=None if draft_model is None else _short_name(drafter or "bundled"),
+        stop_token_ids=_stop_tokens(model, tokenizer),
+    )
+
+
+def _short_name(name: str | Path) -> str:
+    """A hub id as it is, a local path by its last part: records never hold machine paths."""
+    path = Path(name)
+    return path.resolve().name if path.exists() else str(name)
+
+
+def _target_folder(target: str | Path | None) -> Path:
+    if target is None:
+        return default_target_folder()
+    path = Path(target)
+    if path.suffix != ".gguf":
+        return resolve_checkpoint(target, "target")
+    if not path.is_file():
+        raise BlockPilotError(f"target {path} does not exist")
+    folder = cache_folder() / f"{path.stem.lower()}-{sha256_file(path)[:12]}"
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        convert_gguf(path, folder)
+    return folder
+
+
+def _load_target(folder: Path, dtype: torch.dtype, device: str) -> PreTrainedModel:
+    config = AutoConfig.from_pretrained(folder)
+    if getattr(config, "is_encoder_decoder", False):
+        raise BlockPilotError(f"target {folder} is an encoder-decoder; give a decoder-only model")
+    kinds = set(getattr(config, "layer_types", None) or [])
+    recurrent = kinds - {"full_attention", "sliding_attention"}
+    if recurrent:
+        raise BlockPilotError(
+            f"target {folder} has layers of kind {sorted(recurrent)}: rejected drafts would stay "
+            "in their state; give a dense attention model"
+        )
+    try:
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
+        return model.to(device).eval()  # type: ignore[no-any-return]
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise BlockPilotError(f"cannot load target {folder} on {device}: {reason}") from error
+
+
+def _stop_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    stops: set[int] = set()
+    for source in (model.generation_config, model.config, tokenizer):
+        ids = getattr(source, "eos_token_id", None)
+        stops.update(ids if isinstance(ids, list) else [ids] if ids is not None else [])
+    return tuple(sorted(stops))
+
+
+def check_fit(target: PreTrainedModel, drafter: DFlashDraftModel) -> None:
+    """Check that a drafter was made for a target of this shape.
+
+    Raises:
+        BlockPilotError: If hidden size, depth, mask token or draft vocabulary do not fit.
+    """
+    mine, theirs = drafter.config, target.config
+    if mine.hidden_size != theirs.hidden_size:
+        raise BlockPilotError(
+            f"drafter and target do not fit: hidden size {mine.hidden_size} against "
+            f"{theirs.hidden_size}"
+        )
+    layers = theirs.num_hidden_layers
+    if mine.num_target_layers not in (None, layers):
+        raise BlockPilotError(
+            f"drafter and target do not fit: drafter made for {mine.num_target_layers} target "
+            f"layers, target has {layers}"
+        )
+    if max(mine.target_layer_ids) >= layers - 1:
+        raise BlockPilotError(
+            f"drafter reads target layer {max(mine.target_layer_ids)}, but the target's usable "
+            f"layers are 0..{layers - 2}"
+        )
+    vocabulary = target.get_output_embeddings().weight.shape[0]
+    if not 0 <= mine.mask_token_id < vocabulary:
+        raise BlockPilotError(
+            f"drafter's mask token {mine.mask_token_id} is outside the target's vocabulary of "
+            f"{vocabulary}"
+        )
+    ids = drafter.draft_token_ids
+    if ids is None and mine.vocab_size != vocabulary:
+        raise BlockPilotError(
+            f"drafter and target do not fit: vocabulary {mine.vocab_size} against {vocabulary}"
+        )
+    if ids is not None and int(ids.max()) >= vocabulary:
+        raise BlockPilotError(
+            f"drafter proposes token {int(ids.max())}, outside the target's vocabulary of "
+            f"{vocabulary}"
+        )

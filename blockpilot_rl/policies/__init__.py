@@ -1,0 +1,1 @@
+"""Policies: from a prefill state to a block size."""

@@ -1,0 +1,325 @@
+"""The deployed policy: a small torch module that maps a prefill state to a block size.
+
+Nothing of an RL library is needed to load or run it. A policy knows its arms, the state groups it
+reads, the pair it was trained on, and the fixed size it falls back to.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from huggingface_hub import HfApi, snapshot_download
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from blockpilot_rl.decoding.state import StateLayout
+from blockpilot_rl.errors import BlockPilotError, closest
+from blockpilot_rl.files import atomic_directory, write_json
+
+POLICY_VERSION = 1
+_ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """Everything about a policy but its weights.
+
+    Attributes:
+        arms: Block sizes to choose from, increasing.
+        state: Names and widths of the state groups it reads, in order.
+        hidden: Widths of the hidden layers; empty for a linear policy.
+        activation: `tanh` or `relu`.
+        fallback: Fixed block size to use when the policy cannot.
+        fingerprint: Digest of the pair it was trained on.
+        target: Name of that target.
+        drafter: Name of that drafter.
+        template: Chat-template options of the states it was trained on.
+        algorithm: Learner that made it.
+        provenance: Command, versions, git SHA, date of the training.
+        policy_version: Version of this format.
+    """
+
+    arms: tuple[int, ...]
+    state: StateLayout
+    hidden: tuple[int, ...]
+    activation: str
+    fallback: int
+    fingerprint: str
+    target: str
+    drafter: str
+    template: dict[str, Any] = field(default_factory=dict)
+    algorithm: str = "unknown"
+    provenance: dict[str, Any] = field(default_factory=dict)
+    policy_version: int = POLICY_VERSION
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            BlockPilotError: If one is out of range or of another version.
+        """
+        if self.policy_version != POLICY_VERSION:
+            raise BlockPilotError(
+                f"policy has version {self.policy_version}, this release reads {POLICY_VERSION}; "
+                "export it again with scripts/export_policy.py"
+            )
+        if not self.arms or any(arm < 1 for arm in self.arms):
+            raise BlockPilotError(f"policy arms {list(self.arms)} must be positive block sizes")
+        if self.fallback < 1:
+            raise BlockPilotError(f"policy fallback {self.fallback} must be a block size")
+        if self.activation not in _ACTIVATIONS:
+            raise BlockPilotError(
+                f"unknown activation {self.activation!r}.{closest(self.activation, _ACTIVATIONS)}"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Render as JSON-ready values."""
+        return {**dataclasses.asdict(self), "state": [list(group) for group in self.state.groups]}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> PolicyConfig:
+        """Read what `to_dict` gave.
+
+        Raises:
+            BlockPilotError: If a key is missing, unknown or of a wrong type.
+        """
+        names = {f.name for f in dataclasses.fields(cls)}
+        required = {
+            f.name
+            for f in dataclasses.fields(cls)
+            if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+        }
+        unknown, missing = values.keys() - names, required - values.keys()
+        if unknown or missing:
+            raise BlockPilotError(
+                f"policy config has unknown keys {sorted(unknown)}, lacks {sorted(missing)}"
+            )
+        try:
+            converted = {
+                "arms": tuple(int(arm) for arm in values["arms"]),
+                "state": StateLayout(tuple((str(n), int(w)) for n, w in values["state"])),
+                "hidden": tuple(int(width) for width in values["hidden"]),
+                "fallback": int(values["fallback"]),
+            }
+        except (TypeError, ValueError) as error:
+            raise BlockPilotError(f"policy config has a value of a wrong type: {error}") from error
+        return cls(**{**values, **converted})
+
+
+class BlockSizePolicy(nn.Module):
+    """Scores every arm from a prefill state and picks the best.
+
+    The network is a plain multilayer perceptron over the standardised state; the scores are
+    logits or predicted rewards, as the learner made them, and only their order matters.
+    """
+
+    mean: torch.Tensor
+    scale: torch.Tensor
+
+    def __init__(self, config: PolicyConfig) -> None:
+        """Build the network with the scaler at identity."""
+        super().__init__()
+        self.config = config
+        width = config.state.width
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("scale", torch.ones(width))
+        layers: list[nn.Module] = []
+        for out in config.hidden:
+            layers += [nn.Linear(width, out), _ACTIVATIONS[config.activation]()]
+            width = out
+        layers.append(nn.Linear(width, len(config.arms)))
+        self.net = nn.Sequential(*layers)
+
+    @classmethod
+    def from_layers(
+        cls,
+        config: PolicyConfig,
+        linears: Sequence[tuple[torch.Tensor, torch.Tensor]],
+        mean: torch.Tensor,
+        scale: torch.Tensor,
+    ) -> BlockSizePolicy:
+        """Build a policy from learned weights.
+
+        Args:
+            config: Its description; `hidden` must fit the weights.
+            linears: Weight `[out, in]` and bias `[out]` of each linear layer, in order.
+            mean: Mean of the states, `[width]`.
+            scale: Standard deviation of the states, `[width]`, positive.
+        """
+        policy = cls(config)
+        mine = [layer for layer in policy.net if isinstance(layer, nn.Linear)]
+        with torch.no_grad():
+            policy.mean.copy_(mean)
+            policy.scale.copy_(scale)
+            for layer, (weight, bias) in zip(mine, linears, strict=True):
+                layer.weight.copy_(weight)
+                layer.bias.copy_(bias)
+        return policy.eval()
+
+    @property
+    def state_groups(self) -> tuple[str, ...]:
+        """State groups that the decoder must compute, in order."""
+        return self.config.state.names
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        """Score every arm.
+
+        Args:
+            states: `[n, width]`, float32.
+
+        Returns:
+            `[n, arms]`.
+        """
+        scores: torch.Tensor = self.net((states - self.mean) / self.scale)
+        return scores
+
+    @torch.inference_mode()
+    def predict(self, states: np.ndarray) -> np.ndarray:
+        """Choose an arm for each state.
+
+        Args:
+            states: `[n, width]`.
+
+        Returns:
+            Arm indices, `[n]`.
+        """
+        scores = self(torch.as_tensor(states, dtype=torch.float32))
+        return scores.argmax(dim=1).numpy()  # type: ignore[no-any-return]
+
+    @torch.inference_mode()
+    def select(self, state: torch.Tensor) -> int:
+        """Choose a block size for one request.
+
+        Args:
+            state: `[width]`, the groups `state_groups` in order.
+
+        Returns:
+            A block size of `config.arms`; `config.fallback` if the state is not finite.
+        """
+        scores = self(state.float()[None])[0]
+        if not bool(torch.isfinite(scores).all()):
+            return self.config.fallback
+        return self.config.arms[int(scores.argmax())]
+
+    def check_pair(self, fingerprint: str, template: Mapping[str, Any] | None = None) -> None:
+        """Refuse a pair, or chat-template options, that the policy was not trained on.
+
+        Raises:
+            BlockPilotError: If either differs.
+        """
+        if fingerprint != self.config.fingerprint:
+            raise BlockPilotError(
+                f"policy was trained on the pair {self.config.target} + {self.config.drafter} "
+                f"(fingerprint {self.config.fingerprint}), this pair has {fingerprint}; "
+                "train a policy on a sweep of this pair"
+            )
+        if template is not None and dict(template) != self.config.template:
+            raise BlockPilotError(
+                f"policy was trained with chat-template options {self.config.template}, "
+                f"not {dict(template)}"
+            )
+
+    def save_pretrained(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write `config.json`, `model.safetensors` and a model card, atomically.
+
+        Raises:
+            BlockPilotError: If the folder holds files and `overwrite` is not set.
+        """
+        with atomic_directory(folder, overwrite=overwrite) as partial:
+            write_json(partial / "config.json", self.config.to_dict())
+            save_file(
+                {name: tensor.contiguous() for name, tensor in self.state_dict().items()},
+                partial / "model.safetensors",
+            )
+            (partial / "README.md").write_text(_card(self.config), encoding="utf-8")
+
+    @classmethod
+    def from_pretrained(cls, name: str | Path) -> BlockSizePolicy:
+        """Load a policy from a folder or, if there is no such folder, from the hub.
+
+        Raises:
+            BlockPilotError: If it is missing or corrupt.
+        """
+        folder = _resolve(name)
+        config = PolicyConfig.from_dict(_read_config(folder / "config.json"))
+        policy = cls(config)
+        weights = folder / "model.safetensors"
+        try:
+            policy.load_state_dict(load_file(weights))
+        except (OSError, SafetensorError, RuntimeError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise BlockPilotError(f"policy weights {weights} are corrupt: {reason}") from error
+        return policy.eval()
+
+    def push_to_hub(self, repo_id: str, folder: str | Path, *, private: bool = False) -> None:
+        """Upload a saved policy to the Hugging Face hub.
+
+        Args:
+            repo_id: `owner/name`.
+            folder: Where `save_pretrained` wrote it.
+            private: Whether to create a private repository.
+        """
+        api = HfApi()
+        api.create_repo(repo_id, private=private, exist_ok=True)
+        api.upload_folder(repo_id=repo_id, folder_path=str(folder))
+
+
+def _resolve(name: str | Path) -> Path:
+    folder = Path(name)
+    if folder.is_dir():
+        return folder
+    if folder.is_absolute() or str(name).count("/") != 1 or str(name).startswith("."):
+        raise BlockPilotError(
+            f"no policy at {str(name)!r}; export one with scripts/export_policy.py RUN --out DIR"
+        )
+    try:
+        return Path(snapshot_download(str(name)))
+    except (OSError, ValueError) as error:
+        raise BlockPilotError(
+            f"policy {str(name)!r} is not a local folder and could not be fetched from the hub "
+            f"({type(error).__name__}); check the name and the network"
+        ) from error
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BlockPilotError(f"{path.parent} holds no policy (config.json is missing)") from None
+    except (OSError, ValueError) as error:
+        raise BlockPilotError(f"policy config {path} cannot be read as JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise BlockPilotError(f"policy config {path} holds no JSON object")
+    return values
+
+
+def _card(config: PolicyConfig) -> str:
+    arms = ", ".join(str(arm) for arm in config.arms)
+    groups = ", ".join(config.state.names)
+    return f"""---
+library_name: blockpilot-rl
+license: apache-2.0
+tags: [speculative-decoding, dflash, contextual-bandit]
+---
+# Block-size policy ({config.algorithm})
+
+Chooses the block size of DFlash speculative decoding for each request, right after prefill.
+
+- Target: {config.target}; drafter: {config.drafter} (pair fingerprint `{config.fingerprint}`)
+- Arms: {arms}; falls back to {config.fallback}
+- State: {groups} ({config.state.width} numbers)
+
+```python
+from blockpilot_rl.policies.policy import BlockSizePolicy
+
+policy = BlockSizePolicy.from_pretrained("FOLDER")
+```
+"""

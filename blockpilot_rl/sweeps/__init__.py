@@ -1,0 +1,1 @@
+"""Prompt suites and the recorded sweeps that are collected on them."""

@@ -1,0 +1,1 @@
+"""Training a drafter for a target."""

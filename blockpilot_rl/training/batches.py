@@ -1,0 +1,139 @@
+"""Training batches: many blocks of one sequence denoised in a single drafter pass.
+
+Each block starts at an anchor token of the response. It sees the target's features strictly before
+the anchor and itself, never another block, so one pass computes exactly what as many decoding
+steps would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from blockpilot_rl.training.corpus import Example
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Blocks of several sequences.
+
+    Attributes:
+        features: Context, `[batch, context, layers * hidden]`, zero-padded.
+        anchors: Anchor tokens, `[batch, blocks]`.
+        position_ids: Of context and blocks, `[batch, context + blocks * block_size]`.
+        mask: Which keys each query may see, `[batch, 1, blocks * block_size, context +
+            blocks * block_size]`.
+        labels: Token at each masked position, `[batch, blocks, block_size - 1]`, -100 where the
+            response has ended.
+        teacher_ids: Draft ids of the target's most probable tokens at each masked position,
+            `[batch, blocks, block_size - 1, k]`.
+        teacher_probs: Their probabilities.
+    """
+
+    features: torch.Tensor
+    anchors: torch.Tensor
+    position_ids: torch.Tensor
+    mask: torch.Tensor
+    labels: torch.Tensor
+    teacher_ids: torch.Tensor
+    teacher_probs: torch.Tensor
+
+
+@dataclass(frozen=True)
+class TrainingExample:
+    """A sequence of the corpus with the target's distribution reduced to its top tokens.
+
+    Attributes:
+        tokens: Prompt and response, `[n + m]`.
+        features: The target's feature layers at all positions but the last,
+            `[n + m - 1, layers * hidden]`.
+        teacher_ids: Draft ids of the most probable next tokens at the same positions,
+            `[n + m - 1, k]`.
+        teacher_probs: Their probabilities within the draft vocabulary.
+        prompt_length: `n`.
+    """
+
+    tokens: torch.Tensor
+    features: torch.Tensor
+    teacher_ids: torch.Tensor
+    teacher_probs: torch.Tensor
+    prompt_length: int
+
+
+@torch.inference_mode()
+def with_teacher(example: Example, head: torch.Tensor, top: int) -> TrainingExample:
+    """Read the target's head once, so that training steps need not.
+
+    Args:
+        example: A sequence with its final hidden states.
+        head: Rows of the target's head in the draft vocabulary, `[draft_vocab, hidden]`.
+        top: Tokens to keep per position.
+    """
+    n = example.prompt_length
+    logits = torch.nn.functional.linear(example.last[n:].to(head.dtype), head).float()
+    probs, ids = torch.softmax(logits, dim=-1).topk(min(top, head.shape[0]), dim=-1)
+    pad = (0, 0, n, 0)
+    return TrainingExample(
+        tokens=example.tokens,
+        features=example.features,
+        teacher_ids=torch.nn.functional.pad(ids, pad).int(),
+        teacher_probs=torch.nn.functional.pad(probs, pad),
+        prompt_length=n,
+    )
+
+
+def sample_batch(
+    examples: Sequence[TrainingExample], blocks: int, block_size: int, generator: torch.Generator
+) -> Batch:
+    """Draw anchors for each sequence and lay out their blocks.
+
+    Args:
+        examples: Sequences with responses of at least two tokens.
+        blocks: Blocks per sequence; sequences with fewer possible anchors repeat some.
+        block_size: Anchor and masks together.
+        generator: Source of the anchors.
+    """
+    context = max(len(example.tokens) - 1 for example in examples)
+    parts = [_lay_out(example, blocks, block_size, context, generator) for example in examples]
+    features = torch.nn.utils.rnn.pad_sequence([e.features for e in examples], batch_first=True)
+    queries = blocks * block_size
+    own = torch.arange(queries) // block_size
+    own_mask = (own[:, None] == own[None, :]).expand(len(examples), 1, -1, -1)
+    starts = torch.stack([part[0] for part in parts])
+    positions = starts[..., None] + torch.arange(block_size)
+    seen = torch.arange(context) < starts.repeat_interleave(block_size, dim=1)[..., None]
+    return Batch(
+        features=features,
+        anchors=torch.stack([part[1] for part in parts]),
+        position_ids=torch.cat(
+            [torch.arange(context).expand(len(examples), -1), positions.flatten(1)], dim=1
+        ),
+        mask=torch.cat([seen[:, None], own_mask], dim=-1),
+        labels=torch.stack([part[2] for part in parts]),
+        teacher_ids=torch.stack([part[3] for part in parts]).long(),
+        teacher_probs=torch.stack([part[4] for part in parts]),
+    )
+
+
+def _lay_out(
+    example: TrainingExample, blocks: int, block_size: int, context: int, generator: torch.Generator
+) -> tuple[torch.Tensor, ...]:
+    """Anchor positions, anchor tokens, labels, teacher ids and probabilities of one sequence."""
+    length = len(example.tokens)
+    possible = length - 1 - example.prompt_length
+    order = torch.randperm(possible, generator=generator).repeat(-(-blocks // possible))[:blocks]
+    starts = example.prompt_length + order
+    masked = starts[:, None] + torch.arange(1, block_size)
+    inside = masked < length
+    masked = masked.clamp(max=length - 1)
+    labels = example.tokens[masked].masked_fill(~inside, -100)
+    before = masked - 1
+    return (
+        starts,
+        example.tokens[starts],
+        labels,
+        example.teacher_ids[before],
+        example.teacher_probs[before],
+    )

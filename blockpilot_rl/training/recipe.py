@@ -1,0 +1,304 @@
+"""The drafter recipe: what is optimised, and how training goes on after a stop.
+
+The loss at a masked position mixes cross-entropy on the target's token with distillation of the
+target's distribution, and decays along the block, as later positions matter only if all earlier
+ones were accepted (DFlash: weight `exp(-(k - 1) / gamma)` at position `k`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.files import atomic_write
+from blockpilot_rl.models.drafter import DFlashConfig, DFlashDraftModel
+from blockpilot_rl.models.pairs import Pair
+from blockpilot_rl.training.batches import Batch, sample_batch, with_teacher
+from blockpilot_rl.training.corpus import Example
+
+
+@dataclass(frozen=True)
+class RecipeConfig:
+    """How to train a drafter.
+
+    Attributes:
+        steps: Optimiser steps; the learning rate decays to zero over them.
+        sequences: Sequences per step.
+        queries: Positions that are denoised per sequence and step, anchors included.
+        block_sizes: Block size of each step, in rotation; the largest is the drafter's own.
+        learning_rate: Peak of the cosine schedule.
+        warmup: Steps of linear warm-up.
+        weight_decay: Of AdamW.
+        distillation: Share of the loss that follows the target's distribution.
+        teacher_top: Tokens of the target's distribution that are kept for it.
+        gamma: Decay length of the position weights, in positions.
+        layers: Drafter layers.
+        target_layer_ids: 0-based target layers whose outputs are the features.
+        draft_vocab_size: Most frequent response tokens that may be drafted.
+        seed: Of initial weights and batches.
+        checkpoint_every: Steps between checkpoints.
+    """
+
+    steps: int = 12_000
+    sequences: int = 4
+    queries: int = 256
+    block_sizes: tuple[int, ...] = (16, 8, 16, 16, 8, 4)
+    learning_rate: float = 1e-3
+    warmup: int = 100
+    weight_decay: float = 0.01
+    distillation: float = 0.6
+    teacher_top: int = 16
+    gamma: float = 7.0
+    layers: int = 3
+    target_layer_ids: tuple[int, ...] = (1, 9, 18, 27)
+    draft_vocab_size: int = 8192
+    seed: int = 0
+    checkpoint_every: int = 250
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            BlockPilotError: If a value is out of range.
+        """
+        positive = ("steps", "sequences", "layers", "draft_vocab_size", "gamma", "learning_rate")
+        for name in (*positive, "checkpoint_every", "teacher_top"):
+            if getattr(self, name) <= 0:
+                raise BlockPilotError(f"{name} must be positive, not {getattr(self, name)}")
+        if not self.block_sizes or min(self.block_sizes) < 2:
+            raise BlockPilotError(f"block_sizes {self.block_sizes} must be at least 2 each")
+        if self.queries < self.block_size:
+            raise BlockPilotError(f"queries {self.queries} must hold a block of {self.block_size}")
+        if not 0 <= self.distillation <= 1:
+            raise BlockPilotError(f"distillation must be in [0, 1], not {self.distillation}")
+
+    @property
+    def block_size(self) -> int:
+        """Block size of the drafter."""
+        return max(self.block_sizes)
+
+
+def new_drafter(
+    pair: Pair, examples: Sequence[Example], mask_token_id: int, config: RecipeConfig
+) -> DFlashDraftModel:
+    """Make an untrained drafter in the target's shape.
+
+    Args:
+        pair: The target.
+        examples: Corpus whose most frequent response tokens become the draft vocabulary.
+        mask_token_id: Token of the target's vocabulary that never occurs in text.
+        config: The recipe.
+    """
+    shape = pair.target.config
+    counts = Counter[int](pair.stop_token_ids)
+    for example in examples:
+        counts.update(example.tokens[example.prompt_length :].tolist())
+    vocabulary = shape.vocab_size
+    size = min(config.draft_vocab_size, vocabulary)
+    # Tokens that never occurred fill up the vocabulary in order of their id.
+    ranked = [token for token, _ in counts.most_common(size)]
+    ranked += [token for token in range(vocabulary) if token not in counts][: size - len(ranked)]
+    drafter_config = DFlashConfig(
+        vocab_size=vocabulary,
+        hidden_size=shape.hidden_size,
+        intermediate_size=shape.intermediate_size,
+        num_hidden_layers=config.layers,
+        num_attention_heads=shape.num_attention_heads,
+        num_key_value_heads=shape.num_key_value_heads,
+        head_dim=shape.hidden_size // shape.num_attention_heads,
+        max_position_embeddings=shape.max_position_embeddings,
+        rms_norm_eps=shape.rms_norm_eps,
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+        tie_word_embeddings=False,
+        block_size=config.block_size,
+        num_target_layers=shape.num_hidden_layers,
+        dflash_config={
+            "mask_token_id": mask_token_id,
+            "target_layer_ids": list(config.target_layer_ids),
+        },
+        draft_vocab_size=None if size == vocabulary else size,
+        architectures=["DFlashDraftModel"],
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        drafter = DFlashDraftModel(drafter_config)
+    if drafter.draft_token_ids is not None:
+        drafter.d2t.copy_(torch.tensor(sorted(ranked)) - torch.arange(size))
+    return drafter
+
+
+class Trainer:
+    """Trains a drafter on a corpus, step by step, with checkpoints that continue exactly.
+
+    Every step draws its batch from `(seed, step)` alone, so that a resumed run sees what an
+    unbroken one would. Feature columns are divided by their root mean square while training (a few
+    columns of a language model are hundreds of times larger than the rest); `export` folds the
+    division into `fc`, which leaves the standard format.
+    """
+
+    def __init__(
+        self,
+        drafter: DFlashDraftModel,
+        pair: Pair,
+        examples: Sequence[Example],
+        config: RecipeConfig,
+    ) -> None:
+        """Prepare the optimiser and the frozen rows of the target's embeddings."""
+        self.drafter = drafter.float().train()
+        self.config = config
+        self.step = 0
+        embedding = pair.target.get_input_embeddings().weight.detach().float()
+        head = pair.target.get_output_embeddings().weight.detach()
+        ids = drafter.draft_token_ids
+        self.head = (head if ids is None else head[ids]).bfloat16()
+        self.embedding = embedding
+        self.mask_embedding = embedding[drafter.config.mask_token_id]
+        self.label_of = torch.full((embedding.shape[0] + 1,), -100)
+        known = torch.arange(embedding.shape[0]) if ids is None else ids
+        self.label_of[known] = torch.arange(len(known))
+        self.examples = [with_teacher(e, self.head, config.teacher_top) for e in examples]
+        every = max(1, len(examples) // 64)
+        sample = torch.cat([example.features.float() for example in examples[::every]])
+        self.feature_scale = sample.square().mean(0).sqrt().clamp(min=1e-3).reciprocal()
+        self.position_weight = torch.exp(-torch.arange(config.block_size - 1) / config.gamma)
+        matrices = [p for p in self.drafter.parameters() if p.dim() > 1]
+        vectors = [p for p in self.drafter.parameters() if p.dim() == 1]
+        self.optimizer = torch.optim.AdamW(
+            [
+                {"params": matrices, "weight_decay": config.weight_decay},
+                {"params": vectors, "weight_decay": 0.0},
+            ],
+            lr=config.learning_rate,
+            betas=(0.9, 0.95),
+        )
+
+    def learning_rate(self, step: int) -> float:
+        """Learning rate of a step: linear warm-up, then cosine to zero."""
+        config = self.config
+        if step < config.warmup:
+            return config.learning_rate * (step + 1) / config.warmup
+        progress = (step - config.warmup) / max(1, config.steps - config.warmup)
+        return config.learning_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+
+    def batch(self, step: int) -> Batch:
+        """The batch of a step: sequences of a shuffled epoch, anchors drawn anew."""
+        count, total = self.config.sequences, len(self.examples)
+        first = step * count
+        chosen = []
+        for offset in range(first, first + count):
+            epoch, index = divmod(offset, total)
+            chosen.append(self.examples[self._permutation(epoch)[index]])
+        generator = torch.Generator().manual_seed(self.config.seed * 1_000_003 + step)
+        size = self.config.block_sizes[step % len(self.config.block_sizes)]
+        return sample_batch(chosen, self.config.queries // size, size, generator)
+
+    def _permutation(self, epoch: int) -> torch.Tensor:
+        if getattr(self, "_epoch", None) != epoch:
+            generator = torch.Generator().manual_seed(self.config.seed * 7919 + epoch)
+            self._epoch, self._order = epoch, torch.randperm(len(self.examples), generator=generator)
+        return self._order
+
+    def draft_hidden(self, batch: Batch) -> torch.Tensor:
+        """Final hidden states at the masked positions, `[batch, blocks, block_size - 1, hidden]`."""
+        rows, blocks = batch.anchors.shape
+        size = batch.labels.shape[2] + 1
+        noise = self.mask_embedding.repeat(rows, blocks, size, 1)
+        noise[:, :, 0] = self.embedding[batch.anchors]
+        output = self.drafter(
+            noise_embeds=noise.flatten(1, 2),
+            context_hidden_states=batch.features.float() * self.feature_scale,
+            attention_mask=batch.mask,
+            position_ids=batch.position_ids,
+        )
+        hidden: torch.Tensor = output.last_hidden_state
+        return hidden.view(rows, blocks, size, -1)[:, :, 1:]
+
+    def loss(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Weighted loss, and the share of correct guesses at each masked position."""
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            logits = F.linear(self.draft_hidden(batch), self.head)
+        real = batch.labels >= 0
+        labels = self.label_of[batch.labels]
+        log_probs = F.log_softmax(logits.float(), dim=-1)
+        cross = -log_probs.gather(-1, labels.clamp(min=0)[..., None])[..., 0] * (labels >= 0)
+        distilled = -(batch.teacher_probs * log_probs.gather(-1, batch.teacher_ids)).sum(-1)
+        share = self.config.distillation
+        weight = self.position_weight[: labels.shape[2]] * real
+        total = ((1 - share) * cross + share * distilled) * weight
+        with torch.no_grad():
+            right = (logits.max(-1).indices == labels) & real
+            accuracy = right.sum((0, 1)) / real.sum((0, 1)).clamp(min=1)
+        return total.sum() / weight.sum(), accuracy
+
+    def train_step(self) -> tuple[float, list[float]]:
+        """Take one step; returns the loss and the accuracy at each masked position."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate(self.step)
+        loss, accuracy = self.loss(self.batch(self.step))
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.drafter.parameters(), 1.0)
+        self.optimizer.step()
+        self.step += 1
+        return loss.item(), accuracy.tolist()
+
+    def run(self, checkpoint: Path, log: Callable[[int, float, list[float]], None]) -> None:
+        """Train to the end, from the checkpoint if there is one.
+
+        Args:
+            checkpoint: File to continue from and to write every `checkpoint_every` steps.
+            log: Called after each step with its number, loss and accuracies.
+        """
+        if checkpoint.exists():
+            self.load(checkpoint)
+        while self.step < self.config.steps:
+            loss, accuracy = self.train_step()
+            log(self.step, loss, accuracy)
+            if self.step % self.config.checkpoint_every == 0 or self.step == self.config.steps:
+                self.save(checkpoint)
+
+    def save(self, path: Path) -> None:
+        """Write everything that the next step depends on, atomically."""
+        state = {
+            "config": self.config,
+            "step": self.step,
+            "drafter": self.drafter.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+        with atomic_write(path) as partial:
+            torch.save(state, partial)
+
+    def load(self, path: Path) -> None:
+        """Continue from a checkpoint.
+
+        Raises:
+            BlockPilotError: If it is of another recipe or cannot be read.
+        """
+        try:
+            with torch.serialization.safe_globals([RecipeConfig]):
+                state = torch.load(path, weights_only=True)
+        except Exception as error:
+            raise BlockPilotError(f"checkpoint {path} cannot be read: {error}") from error
+        if state["config"] != self.config:
+            raise BlockPilotError(
+                f"checkpoint {path} was made with another recipe; give the same options to "
+                "continue it, or another folder to start anew"
+            )
+        self.drafter.load_state_dict(state["drafter"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.step = state["step"]
+
+    def export(self) -> DFlashDraftModel:
+        """The trained drafter in the standard format, in bfloat16."""
+        exported = DFlashDraftModel(self.drafter.config)
+        exported.load_state_dict(self.drafter.state_dict())
+        with torch.no_grad():
+            exported.fc.weight.mul_(self.feature_scale)
+        return exported.bfloat16().eval()

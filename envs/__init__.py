@@ -1,0 +1,1 @@
+"""Gymnasium environments of block-size control, imported as `blockpilot_rl.envs`."""

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.files import atomic_directory, atomic_write, write_json
+
+
+def names(folder: Path) -> set[str]:
+    return {entry.name for entry in folder.iterdir()}
+
+
+def test_file_appears_whole_and_alone(tmp_path):
+    target = tmp_path / "new" / "folders" / "table.tar.gz"
+    with atomic_write(target) as temporary:
+        assert temporary.name.endswith(".tar.gz")
+        temporary.write_text("whole")
+        assert not target.exists()
+    assert target.read_text() == "whole"
+    assert names(target.parent) == {"table.tar.gz"}
+
+
+def test_failed_write_leaves_the_old_file(tmp_path):
+    target = tmp_path / "table.json"
+    target.write_text("old")
+
+    def write_half() -> None:
+        with atomic_write(target) as temporary:
+            temporary.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_half()
+    assert target.read_text() == "old"
+    assert names(tmp_path) == {"table.json"}
+
+
+def test_write_follows_links_and_relative_paths(tmp_path, monkeypatch):
+    (tmp_path / "real.txt").write_text("old")
+    (tmp_path / "link.txt").symlink_to("real.txt")
+    monkeypatch.chdir(tmp_path)
+    with atomic_write("link.txt") as temporary:
+        temporary.write_text("new")
+    assert (tmp_path / "link.txt").is_symlink()
+    assert (tmp_path / "real.txt").read_text() == "new"
+
+
+def test_write_keeps_devices():
+    with atomic_write(os.devnull) as path:
+        path.write_text("gone")
+    assert Path(os.devnull).is_char_device()
+
+
+def test_write_refuses_folders_and_parents_that_are_files(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(BlockPilotError, match="it is a folder"), atomic_write(tmp_path):
+        pass
+    with pytest.raises(BlockPilotError, match="file"), atomic_write(tmp_path / "file" / "x"):
+        pass
+    assert names(tmp_path) == {"file"}
+
+
+def test_directory_appears_whole_and_alone(tmp_path):
+    target = tmp_path / "runs" / "policy"
+    with atomic_directory(target) as temporary:
+        (temporary / "config.json").write_text("{}")
+        assert not target.exists()
+    assert names(target) == {"config.json"}
+    assert names(target.parent) == {"policy"}
+
+
+def test_failed_directory_leaves_nothing(tmp_path):
+    def write_half(overwrite: bool) -> None:
+        with atomic_directory(tmp_path / "policy", overwrite=overwrite) as temporary:
+            (temporary / "config.json").write_text("half")
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        write_half(overwrite=False)
+    assert names(tmp_path) == set()
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy" / "config.json").write_text("old")
+    with pytest.raises(RuntimeError, match="stop"):
+        write_half(overwrite=True)
+    assert (tmp_path / "policy" / "config.json").read_text() == "old"
+    assert names(tmp_path) == {"policy"}
+
+
+def test_directory_replaces_only_when_told(tmp_path):
+    target = tmp_path / "policy"
+    target.mkdir()
+    with atomic_directory(target) as temporary:  # an empty folder may be there
+        (temporary / "first").touch()
+    with pytest.raises(BlockPilotError, match="is not empty"), atomic_directory(target):
+        pass
+    assert names(target) == {"first"}
+    with atomic_directory(target, overwrite=True) as temporary:
+        (temporary / "second").touch()
+    assert names(target) == {"second"}
+    assert names(tmp_path) == {"policy"}
+    with (
+        pytest.raises(BlockPilotError, match="a file has that name"),
+        atomic_directory(target / "second"),
+    ):
+        pass
+
+
+@dataclass
+class Arm:
+    size: int
+    seconds: float
+
+
+def test_json_holds_plain_values(tmp_path):
+    payload = {
+        4: Arm(8, float("inf")),
+        "array": np.array([[1.5, np.nan]], dtype=np.float32),
+        "scalar": np.int64(3),
+        "flag": np.bool_(True),
+        "path": Path("runs/a"),
+        "tuple": (1, None, "é"),
+    }
+    write_json(tmp_path / "out.json", payload)
+    text = (tmp_path / "out.json").read_text(encoding="utf-8")
+    assert "é" in text
+    assert json.loads(text) == {
+        "4": {"size": 8, "seconds": None},
+        "array": [[1.5, None]],
+        "scalar": 3,
+        "flag": True,
+        "path": "runs/a",
+        "tuple": [1, None, "é"],
+    }
+
+
+def test_json_goes_to_standard_output(capsys):
+    write_json("-", {"a": 1})
+    assert json.loads(capsys.readouterr().out) == {"a": 1}
+
+
+def test_json_refuses_what_it_cannot_say_and_writes_nothing(tmp_path):
+    with pytest.raises(TypeError, match="object"):
+        write_json(tmp_path / "out.json", {"a": object()})
+    assert names(tmp_path) == set()
