@@ -1,1 +1,17 @@
-"""Gymnasium environments of block-size control, imported as `blockpilot_rl.envs`."""
+"""Gymnasium environments of block-size control, imported as `blockpilot_rl.envs`.
+
+Importing this package registers `blockpilot_rl/BlockSize-v0`, which replays a recorded sweep, and
+`blockpilot_rl/BlockSizeLive-v0`, which drives the real decoder.
+"""
+
+import gymnasium
+
+gymnasium.register(
+    id="blockpilot_rl/BlockSize-v0",
+    entry_point="blockpilot_rl.envs.block_size:BlockSizeEnv",
+)
+gymnasium.register(
+    id="blockpilot_rl/BlockSizeLive-v0",
+    entry_point="blockpilot_rl.envs.live:BlockSizeLiveEnv",
+    nondeterministic=True,
+)

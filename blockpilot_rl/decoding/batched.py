@@ -73,7 +73,8 @@ def continue_batch(
         for row, value in zip(rows, values, strict=True):
             records[row].tokens.append(value)
         alive = [
-            i for i, (row, value) in enumerate(zip(rows, values, strict=True))
+            i
+            for i, (row, value) in enumerate(zip(rows, values, strict=True))
             if not records[row].ended and value not in stops
         ]
         for i in set(range(len(rows))) - set(alive):

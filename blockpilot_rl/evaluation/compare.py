@@ -29,7 +29,7 @@ from blockpilot_rl.sweeps.table import SweepTable
 
 def compare(
     train: SweepTable,
-    validation: SweepTable,
+    validation: SweepTable | None,
     test: SweepTable,
     choices: Mapping[str, Choices],
     *,
@@ -45,7 +45,7 @@ def compare(
 
     Args:
         train: Rows that the agents learned from.
-        validation: Rows that they were selected on.
+        validation: Rows that they were selected on, if those are others.
         test: Rows that they are judged on, with the same arms.
         choices: What each agent chose on the test rows.
         confidence: Level of the intervals.
@@ -62,7 +62,7 @@ def compare(
             "the test split has a single prompt and an interval needs two or more; "
             "record more prompts with scripts/collect_sweep.py"
         )
-    refuse_overlap([train, validation], test)
+    refuse_overlap((train, validation), test)
     _check_choices(choices, test)
     refuse_copied_answers(choices, test)
     judge = _Judge(test, best_fixed_by_mean(train), best_fixed_by_total(train), confidence, seed)
@@ -171,9 +171,7 @@ def _decide(
     size = judge.test.arms[judge.best_fixed]
     fixed = "plain decoding" if size == 1 else f"the best fixed size {size}"
     if not choices:
-        return Verdict(
-            "fixed", size, "no learned agent was compared", None, None, judge.confidence
-        )
+        return Verdict("fixed", size, "no learned agent was compared", None, None, judge.confidence)
     level = 1 - (1 - judge.confidence) / len(choices)
     gains = {name: judge.gain(chosen, level) for name, chosen in choices.items()}
     best = max(gains, key=lambda name: gains[name].low)
@@ -223,10 +221,13 @@ def _speedups(table: SweepTable) -> dict[str, dict[int, float]]:
 
 
 def _describe_split(
-    train: SweepTable, validation: SweepTable, test: SweepTable
+    train: SweepTable, validation: SweepTable | None, test: SweepTable
 ) -> dict[str, object]:
     tables = {"train": train, "validation": validation, "test": test}
-    counts = {f"{name}_prompts": int(t.rows["id"].nunique()) for name, t in tables.items()}
+    counts = {
+        f"{name}_prompts": 0 if table is None else int(table.rows["id"].nunique())
+        for name, table in tables.items()
+    }
     return {**counts, "families": {f: int(mask.sum()) for f, mask in _families(test).items()}}
 
 

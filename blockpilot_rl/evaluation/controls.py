@@ -15,21 +15,21 @@ from blockpilot_rl.sweeps.table import SweepTable
 _FEW_PROMPTS = 10
 
 
-def refuse_overlap(learning: Sequence[SweepTable], test: SweepTable) -> None:
+def refuse_overlap(learning: Sequence[SweepTable | None], test: SweepTable) -> None:
     """Refuse test prompts that an agent could have learned from.
 
     A prompt is known by its id and also, where that was recorded, by its last hidden state, which
     two prompts do not share by chance.
 
     Args:
-        learning: Tables that agents learn from and are selected on.
+        learning: Tables that agents learn from and are selected on; None stands for none.
         test: Table that they are judged on.
 
     Raises:
         BlockPilotError: If a prompt or a state is on both sides.
     """
     for what, key in (("prompts", _ids), ("states", _hidden_states)):
-        seen = {item for table in learning for item in key(table)}
+        seen = {item for table in learning if table is not None for item in key(table)}
         rows = [row for row, item in enumerate(key(test)) if item in seen]
         if rows:
             raise BlockPilotError(

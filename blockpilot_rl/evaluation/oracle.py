@@ -38,7 +38,7 @@ def oracle_arms(table: SweepTable) -> np.ndarray:
     Returns:
         Arm indices, `[n]`; of equally fast arms the smallest.
     """
-    return table.seconds.argmin(axis=1)
+    return np.asarray(table.seconds.argmin(axis=1))
 
 
 def gap_closed(speedup: float, fixed: float, oracle: float) -> float:

@@ -45,14 +45,15 @@ def relative_gain(
         The gain, as a fraction. With a single prompt the bounds are NaN.
     """
     _, cluster = np.unique(clusters, return_inverse=True)
-    sums = tuple(np.bincount(cluster, weights=rows) for rows in (numerator, denominator))
-    value = float(_gain(*sums))
-    prompts = len(sums[0])
+    above = np.bincount(cluster, weights=numerator)
+    below = np.bincount(cluster, weights=denominator)
+    value = float(_gain(above, below))
+    prompts = len(above)
     if prompts < 2:
         return Interval(value, np.nan, np.nan)
     # The percentile method, unlike BCa, holds when policy and fixed size choose alike everywhere.
     interval = bootstrap(
-        sums,
+        (above, below),
         _gain,
         paired=True,
         vectorized=True,

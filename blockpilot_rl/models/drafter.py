@@ -98,7 +98,9 @@ def validate_drafter_config(config: DFlashConfig) -> None:
         BlockPilotError: If the mask token or the feature layers are missing or unusable.
     """
     if config.mask_token_id is None:
-        raise BlockPilotError("drafter config has no mask_token_id: add dflash_config.mask_token_id")
+        raise BlockPilotError(
+            "drafter config has no mask_token_id: add dflash_config.mask_token_id"
+        )
     for name in ("pad_token_id", "eos_token_id"):
         special = getattr(config, name)
         if config.mask_token_id in (special if isinstance(special, list) else [special]):
@@ -290,7 +292,9 @@ class DFlashDraftModel(Qwen3PreTrainedModel):
             length = context_hidden_states.shape[1] + noise_embeds.shape[1]
             position_ids = torch.arange(past, past + length, device=noise_embeds.device)[None]
         if attention_mask is not None and attention_mask.dim() == 2:
-            attention_mask = None if bool(attention_mask.all()) else attention_mask.bool()[:, None, None]
+            attention_mask = (
+                None if bool(attention_mask.all()) else attention_mask.bool()[:, None, None]
+            )
         context = self.project(context_hidden_states)
         hidden_states = noise_embeds
         position_embeddings = self.rotary_emb(hidden_states, position_ids)

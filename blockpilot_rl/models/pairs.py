@@ -12,8 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
-from transformers import PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging as transformers_logging
 
 from blockpilot_rl.errors import BlockPilotError, closest
@@ -219,7 +224,9 @@ def _load_target(folder: Path, dtype: torch.dtype, device: str) -> PreTrainedMod
             "in their state; give a dense attention model"
         )
     try:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, attn_implementation="sdpa"
+        )
         return model.to(device).eval()  # type: ignore[no-any-return]
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]

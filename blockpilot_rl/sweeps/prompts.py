@@ -75,10 +75,15 @@ class Prompt:
                 )
             if not message.content.strip():
                 raise BlockPilotError(f"prompt: the {message.role} message is empty; give it text.")
+            if any("\ud800" <= character <= "\udfff" for character in message.content):
+                raise BlockPilotError(
+                    f"prompt: the {message.role} message has a lone surrogate, which is no "
+                    "character; remove it."
+                )
         canonical = json.dumps(
             self.chat(), ensure_ascii=False, sort_keys=True, separators=(",", ":")
         )
-        digest = hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+        digest = hashlib.sha256(canonical.encode()).hexdigest()
         object.__setattr__(self, "id", digest[:16])
 
     @classmethod
@@ -157,11 +162,13 @@ def builtin_suite(
         `size` prompts of suite `"builtin"`.
 
     Raises:
-        BlockPilotError: If the size is negative, a name is unknown, a choice is empty, or a family
-            has not as many different prompts as that.
+        BlockPilotError: If the size or seed is negative, a name is unknown, a choice is empty, or
+            a family has not as many different prompts as that.
     """
     if size < 0:
         raise BlockPilotError(f"size of the built-in suite is {size}; give 0 or more.")
+    if seed < 0:
+        raise BlockPilotError(f"seed of the built-in suite is {seed}; give 0 or more.")
     chosen = _checked("family", FAMILIES, families)
     kept = _checked("split", SPLITS, splits)
     streams = [_stream(name, seed, kept) for name in chosen]
@@ -258,8 +265,6 @@ def _checked(kind: str, known: Sequence[str], chosen: Collection[str] | None) ->
 
 def _stream(family: str, seed: int, splits: Collection[str]) -> Iterator[Prompt]:
     """Yield the family's different prompts of these splits in the order of its own stream."""
-    if seed < 0:
-        raise BlockPilotError(f"seed of the built-in suite is {seed}; give 0 or more.")
     writer = Writer(np.random.default_rng([seed, FAMILIES.index(family)]))
     seen: set[str] = set()
     repeats = 0

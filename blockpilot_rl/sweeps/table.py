@@ -7,11 +7,12 @@ latency profile, provenance). Everything downstream (environments, agents, compa
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -25,16 +26,6 @@ from blockpilot_rl.files import atomic_directory, write_json
 SCHEMA_VERSION = 1
 DEFAULT_ARMS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 BUNDLED_SWEEP = Path(__file__).parents[1] / "bundled" / "sweep"
-_SCALARS = (
-    "id",
-    "suite",
-    "family",
-    "language",
-    "split",
-    "prompt_tokens",
-    "finish_reason",
-    "repetitive",
-)
 
 
 @dataclass(frozen=True)
@@ -116,7 +107,7 @@ def validate_arms(arms: tuple[int, ...]) -> None:
     Raises:
         BlockPilotError: If they are not increasing whole numbers that begin with 1.
     """
-    increasing = all(a < b for a, b in zip(arms, arms[1:], strict=False))
+    increasing = all(a < b for a, b in itertools.pairwise(arms))
     if not arms or arms[0] != 1 or not increasing or len(arms) < 2:
         raise BlockPilotError(
             f"arms {list(arms)} must be increasing block sizes that begin with 1 (plain decoding)"
@@ -129,8 +120,7 @@ class SweepTable:
 
     Attributes:
         metadata: What the rows have in common.
-        rows: Columns `id, suite, family, language, split, prompt_tokens, finish_reason,
-            repetitive`, index 0..n-1.
+        rows: The columns `SCALARS`, index 0..n-1.
         states: `[n, metadata.state.width]`, float32.
         output_tokens: Emitted tokens of each row.
         accepted: For each row and arm, the tokens emitted by each decode pass behind prefill (the
@@ -138,6 +128,17 @@ class SweepTable:
         seconds: Predicted decode time behind prefill, `[n, arms]`.
         measured_seconds: The same as measured in a real decode, `[n, arms]`, NaN where none was.
     """
+
+    SCALARS: ClassVar[tuple[str, ...]] = (
+        "id",
+        "suite",
+        "family",
+        "language",
+        "split",
+        "prompt_tokens",
+        "finish_reason",
+        "repetitive",
+    )
 
     metadata: SweepMetadata
     rows: pd.DataFrame
@@ -234,7 +235,7 @@ class SweepTable:
                 not set.
         """
         self.validate()
-        columns: dict[str, Any] = {name: self.rows[name].to_list() for name in _SCALARS}
+        columns: dict[str, Any] = {name: self.rows[name].to_list() for name in self.SCALARS}
         columns["state"] = pa.array(list(self.states.astype(np.float32)))
         columns["output_tokens"] = pa.array([t.astype(np.int32) for t in self.output_tokens])
         for index, arm in enumerate(self.arms):
@@ -266,7 +267,7 @@ class SweepTable:
             raise BlockPilotError(f"sweep {path} has no sweep.parquet") from None
         except (OSError, pa.ArrowException) as error:
             raise BlockPilotError(f"{parquet} is corrupt: {_first_line(error)}") from error
-        wanted = [*_SCALARS, "state", "output_tokens"]
+        wanted = [*cls.SCALARS, "state", "output_tokens"]
         for arm in metadata.arms:
             wanted += [f"accepted_{arm}", f"seconds_{arm}", f"measured_seconds_{arm}"]
         missing = [name for name in wanted if name not in frame]
@@ -281,7 +282,7 @@ class SweepTable:
             )
         table = cls(
             metadata=metadata,
-            rows=frame[list(_SCALARS)],
+            rows=frame[list(cls.SCALARS)],
             states=np.stack(frame["state"].to_list()).astype(np.float32),
             output_tokens=frame["output_tokens"].to_list(),
             accepted=[
@@ -289,9 +290,7 @@ class SweepTable:
                 for row in zip(*(frame[f"accepted_{arm}"] for arm in metadata.arms), strict=True)
             ],
             seconds=frame[[f"seconds_{arm}" for arm in metadata.arms]].to_numpy(),
-            measured_seconds=frame[
-                [f"measured_seconds_{arm}" for arm in metadata.arms]
-            ].to_numpy(),
+            measured_seconds=frame[[f"measured_seconds_{arm}" for arm in metadata.arms]].to_numpy(),
         )
         table.validate(str(path))
         return table
@@ -313,8 +312,10 @@ class SweepTable:
             (repeated, "repeats an id"),
             (~np.isfinite(self.states).all(axis=1), "has NaN or infinity in its state"),
             (~(self.seconds > 0).all(axis=1), "has seconds that are not positive numbers"),
-            ((lengths != self.emitted[:, None]).any(axis=1), "has accepted lengths that do not "
-             "sum to its output"),
+            (
+                (lengths != self.emitted[:, None]).any(axis=1),
+                "has accepted lengths that do not sum to its output",
+            ),
             (self.emitted < 1, "has fewer than two output tokens, so no decode pass to time"),
         )
         for bad, what in checks:

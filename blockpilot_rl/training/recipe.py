@@ -85,6 +85,28 @@ class RecipeConfig:
         return max(self.block_sizes)
 
 
+def choose_mask_token(pair: Pair, examples: Sequence[Example]) -> int:
+    """Find a special token of the target that no text uses.
+
+    Raises:
+        BlockPilotError: If there is none.
+    """
+    tokenizer = pair.tokenizer
+    taken = {*pair.stop_token_ids, tokenizer.pad_token_id, tokenizer.bos_token_id}
+    for example in examples:
+        taken.update(example.tokens.tolist())
+    free = [
+        token
+        for token in tokenizer.all_special_ids + list(tokenizer.added_tokens_decoder)
+        if token not in taken and token < pair.target.config.vocab_size
+    ]
+    if not free:
+        raise BlockPilotError(
+            f"target {pair.target_name} has no unused special token; name one with --mask-token-id"
+        )
+    return max(free)
+
+
 def new_drafter(
     pair: Pair, examples: Sequence[Example], mask_token_id: int, config: RecipeConfig
 ) -> DFlashDraftModel:
@@ -202,7 +224,10 @@ class Trainer:
     def _permutation(self, epoch: int) -> torch.Tensor:
         if getattr(self, "_epoch", None) != epoch:
             generator = torch.Generator().manual_seed(self.config.seed * 7919 + epoch)
-            self._epoch, self._order = epoch, torch.randperm(len(self.examples), generator=generator)
+            self._epoch, self._order = (
+                epoch,
+                torch.randperm(len(self.examples), generator=generator),
+            )
         return self._order
 
     def draft_hidden(self, batch: Batch) -> torch.Tensor:

@@ -79,7 +79,7 @@ _NOTES = (
     " Keep it as short as possible.",
     " Write it for beginners.",
 )
-_FUNCTION_NAMES = ("solve", "process", "run_task", "compute", "handle", "check", "build", "make_result")
+_NAMES = ("solve", "process", "run_task", "compute", "handle", "check", "build", "convert")
 _CLASSES = (
     "write a {language} class {kind} with [the attributes|the fields] {columns} "
     "and a method [to print it|that returns a summary|that compares two objects|"
@@ -158,12 +158,10 @@ def _columns(writer: Writer) -> str:
 def _function(writer: Writer) -> str:
     purpose = writer.pick(_PURPOSES)
     request = (
-        "[write|create|make|implement] a[ small| simple||] {language} "
+        "[write|create|make|implement] a [small |simple ||]{language} "
         f"[function|program|function] that {purpose}"
     )
-    return _ask(writer, request) + writer.write(
-        writer.pick(_NOTES), name=writer.pick(_FUNCTION_NAMES)
-    )
+    return _ask(writer, request) + writer.write(writer.pick(_NOTES), name=writer.pick(_NAMES))
 
 
 def _ask(writer: Writer, request: str) -> str:
@@ -184,17 +182,11 @@ def _ask(writer: Writer, request: str) -> str:
 
 def _header(writer: Writer) -> str:
     source = snippet(writer)
-    header = source.code.split("\n", 1)[0]
-    return writer.pick(("Complete this Python function:\n\n", "Finish the code.\n\n", "")) + (
-        f'```python\n{header}\n    """'
-        + writer.write(
-            "[Return|Compute|Find] the {stem} of the given {argument}[, or zero if it is empty|"
-            ", with a check of the input|].",
-            stem=source.name.replace("_", " "),
-            argument=source.argument,
-        )
-        + '"""\n```'
+    request = writer.ask(
+        "[complete|finish|write the body of|fill in] this [Python function|function]"
+        "[, with comments|, and add an example call| in as few lines as possible|]"
     )
+    return writer.about(request, f'```python\n{source.header}\n    """{source.summary}"""\n```')
 
 
 def _on_code(writer: Writer) -> str:
@@ -214,6 +206,4 @@ def _other(writer: Writer) -> str:
 
 def write(writer: Writer) -> str:
     """Write one prompt that asks for code or about code."""
-    return writer.pick((_function, _function, _function, _on_code, _on_code, _other, _other, _header))(
-        writer
-    )
+    return writer.pick((*[_function] * 3, *[_on_code] * 2, *[_other] * 2, _header))(writer)

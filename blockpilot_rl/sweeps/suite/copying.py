@@ -64,8 +64,10 @@ def _typo(writer: Writer, source: Passage) -> str:
         )
     )
     request = writer.ask(
-        "[correct the typo in this text|fix the spelling mistake and print the corrected text"
-        "|one word in the {kind} is misspelled, so write the {kind} again without the mistake"
+        "[correct the typo in this text|correct the spelling and change nothing else|fix the "
+        "spelling mistake and print the corrected text"
+        "|write the {kind} again without its one spelling mistake"
+        "|find the misspelled word in the {kind} and print the text with the right spelling"
         "|copy the {kind} and correct the one wrong word]",
         kind=source.kind,
     )
@@ -126,7 +128,7 @@ def _code(writer: Writer) -> str:
         variable=source.argument,
         new=writer.pick(("data", "source", "given", "argument", "entry", "element_list")),
     )
-    return writer.about(request, f"```python\n{source.code}\n```", "Code")
+    return writer.about(request, f"```python\n{source.code}\n```")
 
 
 def write(writer: Writer) -> str:

@@ -72,14 +72,26 @@ def _all(writer: Writer, source: Passage) -> str:
 
 def _convert(writer: Writer) -> str:
     table = records(writer)
+    source, target = writer.pick(
+        (
+            (table.csv(), "[JSON|a JSON array of objects|a Markdown table|YAML]"),
+            (table.lines(), "[JSON|a JSON array of objects|a Markdown table|CSV]"),
+            (table.markdown(), "[JSON|a JSON array of objects|CSV|YAML]"),
+            (table.json(), "[CSV|a Markdown table|YAML|one sentence each]"),
+            (
+                table.render(writer),
+                "[an HTML table|sentences|bullet points|Python dictionaries|"
+                "a list of the {column} values|SQL insert statements]",
+            ),
+        )
+    )
     request = writer.ask(
         "[turn|convert|change|rewrite] [these {kind}|this list of {kind}|the table of {kind}] "
-        "[into|to] [JSON|a JSON array of objects|CSV|a Markdown table|YAML|an HTML table|sentences|"
-        "bullet points|Python dictionaries|a list of the {column} values|SQL insert statements]",
+        f"into {target}",
         kind=table.kind,
         column=writer.pick(table.columns),
     )
-    return writer.about(request, table.render(writer), table.kind.capitalize())
+    return writer.about(request, source, table.kind.capitalize())
 
 
 def _sentences(writer: Writer) -> str:

@@ -30,7 +30,8 @@ LEXICON: Mapping[str, Sequence[str]] = {
     "company": (
         "[Bright|Silver|North|Blue|Green|Clear|Red|Swift|Stone|Sun|River|Iron|Maple|Harbor|Summit]"
         "[leaf|line|point|gate|field|wave|path|works|stone|bridge] "
-        "[Foods|Tools|Labs|Systems|Books|Energy|Travel|Furniture|Health|Logistics|Studios|Textiles]",
+        "[Foods|Tools|Labs|Systems|Books|Energy|Travel|Furniture|Health|Logistics|Studios|"
+        "Textiles]",
     ),
     "job": _words(
         "teacher, nurse, baker, engineer, gardener, pilot, carpenter, librarian, farmer, chef, "
@@ -49,10 +50,12 @@ LEXICON: Mapping[str, Sequence[str]] = {
         "quiet, warm, spooky, silly, thoughtful"
     ),
     "place": _words(
-        "a small village, a busy city, a quiet forest, an old castle, a lonely island, a mountain "
-        "hut, a space station, a snowy town, a deep cave, a sunny beach, a train station, a little "
-        "bakery, a big library, a farm, a desert camp, a lighthouse, a hidden garden, a harbour, "
-        "a school, an empty theatre, a night market, a river boat"
+        "a small village, a busy city, a quiet forest, an old castle, an island village, a "
+        "mountain "
+        "hut, a space station, a snowy town, a deep cave, a beach house, a train station, a little "
+        "bakery, a big library, a farmhouse, a desert camp, a lighthouse, a hidden garden, a "
+        "harbour town, "
+        "a school, an empty theatre, a market hall, a river boat"
     ),
     "object": _words(
         "a golden key, a broken clock, an old map, a lost letter, a magic stone, a red umbrella, "
@@ -72,8 +75,8 @@ LEXICON: Mapping[str, Sequence[str]] = {
     ),
     "date": ("{month} {1..28}", "{1..28} {month}", "{weekday}, {month} {1..28}"),
     "time": (
-        "{1..12} [am|pm]",
-        "{1..12}:[15|30|45] [am|pm]",
+        "[{7..11} am|{1..9} pm]",
+        "[{7..11}:[15|30|45] am|{1..9}:[15|30|45] pm]",
         "{8..20}:[00|15|30|45]",
     ),
     "year": ("19{50..99}", "20{10..24}"),
@@ -87,7 +90,8 @@ LEXICON: Mapping[str, Sequence[str]] = {
     ),
     "food": _words(
         "pancakes, vegetable soup, fried rice, apple pie, tomato pasta, bread, an omelette, "
-        "a fruit salad, a cheese sandwich, lentil curry, mashed potatoes, chocolate cake, porridge, "
+        "a fruit salad, a cheese sandwich, lentil curry, mashed potatoes, chocolate cake, "
+        "porridge, "
         "a green salad, pizza, mushroom risotto, banana bread, tacos, a smoothie, potato soup"
     ),
     "hobby": _words(
@@ -125,9 +129,10 @@ LEXICON: Mapping[str, Sequence[str]] = {
         "gravity, photosynthesis, inflation, a rainbow, electricity, a volcano, the water cycle, "
         "friction, an earthquake, democracy, a magnet, recycling, the internet, a vaccine, sleep, "
         "a budget, climate, a fossil, sound, a computer, evaporation, an algorithm, trade, "
-        "the moon's phases, tides, a battery, oxygen, the seasons, a password, teamwork, a shadow, "
-        "a database, a telescope, digestion, a compass, a variable in programming, a lever, memory, "
-        "a bridge, a solar panel, wind, an ecosystem, interest on a loan, a thermometer, a map"
+        "an eclipse, a tide, a battery, oxygen, a glacier, a password, teamwork, a shadow, "
+        "a database, a telescope, digestion, a compass, a variable in programming, a lever, "
+        "memory, a bridge, a solar panel, wind, an ecosystem, interest on a loan, a thermometer, "
+        "a map"
     ),
     "goal": _words(
         "sleep better, learn to cook, save money, read more books, drink more water, get fit, "
@@ -135,6 +140,10 @@ LEXICON: Mapping[str, Sequence[str]] = {
         "study for an exam, spend less time on the phone, run five kilometres, write a diary, "
         "speak in public, eat more vegetables, plan a trip, find a job, remember names, "
         "learn to swim, take better photos, stay calm before a test, start a small garden"
+    ),
+    "rhyme": _words(
+        "cat, star, tree, rain, house, light, day, blue, moon, sand, bell, cake, road, snow, king, "
+        "boat, hill, nose, night, spoon"
     ),
     "group": _words(
         "children, beginners, students, busy parents, older people, new employees, teenagers, "

@@ -16,9 +16,10 @@ _LISTS = (
     "list {3..10} things [you need for {hobby}|you find in {place}|a {job} uses|"
     "to pack for a trip in {season}|to do in {season}|to eat at a {event}]",
     "list {3..8} [good|bad] points of [{hobby}|living in {place}|working as a {job}|being a {job}]",
-    "give {3..8} [examples of|words that rhyme with|words that start with] "
-    "[a noun|a verb|an adjective|the word '{object}']",
-    "name {3..8} animals that [can swim|can fly|live in {place}|are active at night|"
+    "give {3..8} [examples of [nouns|verbs|adjectives]|words that rhyme with '{rhyme}'|"
+    "words that start with the letters of '{rhyme}'|words that belong to {place}]",
+    "name {3..8} animals that [can swim|can fly|live in [trees|water|the desert|cold places|the "
+    "forest]|are active at night|"
     "are smaller than a {animal}|start with the letter [a|b|c|d|f|m|p|s|t]]",
     "name {3..10} [cities|countries|rivers|mountains|languages|islands] "
     "[and say where they are|in alphabetical order|that you know]",
@@ -30,8 +31,8 @@ _LISTS = (
     "a trip to {place}|a {job}]",
 )
 _EXPLAIN = (
-    "explain {concept} [to a child|in simple words|in two sentences|with an example|to {group}|"
-    "in one paragraph|step by step|]",
+    "explain {concept}[ to a child| in simple words| in two sentences| with an example| to {group}"
+    "| in one paragraph| step by step|]",
     "explain how [a {product} works|to make {food}|to start {hobby}|to {goal}|"
     "people used to live without a {product}]",
     "explain why [{hobby} is good for you|we need {concept}|{theme} matters|"
@@ -43,7 +44,9 @@ _EXPLAIN = (
     "{product}]",
     "write {3..7} facts about [{concept}|a {animal}|{season}|{subject}|the colour {color}]",
     "write a glossary with {3..6} words from [{subject}|{hobby}|cooking|the work of a {job}]",
-    "correct this belief and explain: a {animal} can [read|fly to the moon|eat a {product}]",
+    "say if this is true and explain: [A {animal} can fly.|A {animal} lays eggs.|{season} is "
+    "colder than {season}.|"
+    "A {job} must know {subject}.|A {animal} eats {fruit}.|A {product} needs electricity.]",
 )
 _COMPARE = (
     "compare a {animal} and a {other_animal}[ in a table| in three sentences| in a list|]",
@@ -75,7 +78,7 @@ _MESSAGES = (
 )
 _ADVICE = (
     "give me {3..7} tips [to {goal}|for {hobby}|for a new {job}|for {group} who want to {goal}]",
-    "give advice to [someone|a friend|{group}] who [wants|hopes] to {goal}",
+    "give advice to [someone who wants|a friend who hopes|{group} who would like] to {goal}",
     "make a [weekly|three-day|daily|monthly] plan to {goal}",
     "make a timetable for a {weekday} with {hobby}, {subject} and time for {food}",
     "plan a {event} in {town} for {20..300} people",
@@ -99,7 +102,8 @@ _WORDS = (
     "give the plural of these words: {animal}, {job}, {animal}, {product}",
     "give the past tense of these verbs: [go, see, run|eat, drink, sleep|write, read, sing|"
     "take, give, bring|buy, sell, pay|swim, fly, fall] and [make|find|lose|build|teach|think]",
-    "give a synonym and an opposite for [happy|cold|fast|large|quiet|brave|easy|bright|rich|early], "
+    "give a synonym and an opposite for [happy|cold|fast|large|quiet|brave|easy|bright|rich|"
+    "early], "
     "and use each in a sentence about a {job}",
     "use the words {animal}, {product} and {color} in one sentence",
     "make a sentence in the [past|present|future] tense with the words {job} and {food}",
@@ -120,7 +124,8 @@ _QUESTIONS = (
     "[How does a {product} work?|What is a {product} used for?|Who needs a {product}, and why?]",
     "[What does a {job} do?|How do you become a {job}?|What should a good {job} know?]",
     "[What do people eat with {food}?|How do you make {food}?|Is {food} healthy?]",
-    "[Why do people enjoy {hobby}?|How can {group} start with {hobby}?|What do I need for {hobby}?]",
+    "[Why do people enjoy {hobby}?|How can {group} start with {hobby}?|What do I need for "
+    "{hobby}?]",
     "[What can I do in {place} in {season}?|What should I wear in {season}?]",
     "[How can I {goal}?|Why is it hard to {goal}?|What helps people to {goal}?]",
     "[What is the difference between {concept} and {other_concept}?"
@@ -132,32 +137,50 @@ _QUESTIONS = (
     "[I have {fruit}, {food} and {thing}. What can I do with them?"
     "|My {product} is made of {material}. How do I clean it?]",
 )
-_FORMATS = (
-    *[""] * 5,
+_STYLES = (
+    *[""] * 4,
     " Keep it short.",
-    " Use bullet points.",
-    " Use a numbered list.",
     " Use simple words.",
     " Write for {group}.",
     " Use at most {3..9}0 words.",
-    " Add an example.",
-    " Do not write more than {2..5} sentences.",
     " Answer as a friendly {job}.",
-    " Start with the most important point.",
 )
-_GROUPS = (_LISTS, _EXPLAIN, _COMPARE, _MESSAGES, _ADVICE, _WORDS, _QUESTIONS)
+_LIST_STYLES = (
+    *[""] * 4,
+    " Use bullet points.",
+    " Use a numbered list.",
+    " One per line.",
+    " Add a short reason to each.",
+    " Start with the most important one.",
+)
+_TEXT_STYLES = (
+    *[""] * 4,
+    " Keep it short.",
+    " Use a friendly tone.",
+    " Use a formal tone.",
+    " Do not write more than {2..6} sentences.",
+    " Use at most {4..12}0 words.",
+    " Sign it with {person}.",
+)
+# Each group of templates with the styles that can follow it.
+_GROUPS = (
+    (_LISTS, _LIST_STYLES),
+    (_EXPLAIN, _STYLES),
+    (_COMPARE, _STYLES),
+    (_MESSAGES, _TEXT_STYLES),
+    (_ADVICE, _LIST_STYLES),
+    (_WORDS, ("",)),
+    (_QUESTIONS, _STYLES),
+)
 
 
 def write(writer: Writer) -> str:
     """Write one everyday prompt that fits none of the other families."""
-    group = writer.pick(_GROUPS)
-    template = writer.pick(group)
+    templates, styles = writer.pick(_GROUPS)
+    template = writer.pick(templates)
     pairs = {}
     for name in ("animal", "hobby", "season", "job", "concept", "food"):
         if f"{{other_{name}}}" in template:
             pairs[name], pairs[f"other_{name}"] = writer.pair(name)
-    if group is _QUESTIONS:
-        asked = writer.write(template, **pairs)
-    else:
-        asked = writer.ask(template, **pairs)
-    return asked if group is _WORDS else asked + writer.write(writer.pick(_FORMATS))
+    phrase = writer.write if templates is _QUESTIONS else writer.ask
+    return phrase(template, **pairs) + writer.write(writer.pick(styles))

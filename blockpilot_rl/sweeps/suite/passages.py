@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from blockpilot_rl.sweeps.suite.topics import TOPICS, Topic
+from blockpilot_rl.sweeps.suite.topic import Topic
+from blockpilot_rl.sweeps.suite.topics import TOPICS
 from blockpilot_rl.sweeps.suite.writer import Writer, sentence
 
 
@@ -36,13 +37,14 @@ class Passage:
 
     def another(self, writer: Writer, fact: str) -> str:
         """Draw a different value for one of the facts."""
+        others = {name: value for name, value in self.facts.items() if name != fact}
         value = self.facts[fact]
         while value == self.facts[fact]:
-            value = writer.write(self.topic.facts[fact], **self.facts)
+            value = writer.write(self.topic.facts[fact], **others)
         return value
 
 
-def passage(writer: Writer, low: int = 4, high: int = 7) -> Passage:
+def passage(writer: Writer, low: int = 5, high: int = 7) -> Passage:
     """Compose a passage on a random topic.
 
     Args:

@@ -44,7 +44,9 @@ def _one(writer: Writer, source: Passage) -> str:
 def _several(writer: Writer, source: Passage) -> str:
     questions = writer.some(source.questions, writer.number(2, 3))
     numbered = "\n".join(f"{i}. {question}" for i, question in enumerate(questions, 1))
-    request = writer.ask("answer [these|the following] questions about the {kind}", kind=source.kind)
+    request = writer.ask(
+        "answer [these|the following] questions about the {kind}", kind=source.kind
+    )
     return f"{request}\n\n{source.text}\n\n{numbered}"
 
 
@@ -77,7 +79,9 @@ def _table(writer: Writer) -> str:
         value=row[column],
         kind=table.kind,
     )
-    return writer.about(f"{asked} {writer.pick(_STYLES[:6])}".strip(), table.render(writer), "Table")
+    return writer.about(
+        f"{asked} {writer.pick(_STYLES[:6])}".strip(), table.render(writer), "Table"
+    )
 
 
 def write(writer: Writer) -> str:

@@ -6,31 +6,31 @@ from blockpilot_rl.sweeps.suite.writer import Writer
 
 _HEROES = (
     "a [young|old|shy|clever|curious|lonely|brave|tired|small] {animal}",
-    "a {job} [named {first}|called {first}|]",
+    "a {job}[ named {first}| called {first}|]",
     "a {animal} and a {animal}",
-    "two [friends|sisters|brothers|neighbours] named {first} and {first}",
+    "two [friends|cousins|neighbours|classmates] named {first} and {first}",
     "a robot that [loves {hobby}|cannot sleep|learns to cook|wants a friend]",
-    "{first}, a {job} who [found|lost|hides|repairs] {object}",
+    "a {job} named {first} who [found|lost|hides|repairs] {object}",
     "a [girl|boy|child] who is [afraid of the dark|good at {hobby}|new in town]",
     "a {color} {animal} who wants to be a {job}",
 )
 _REQUESTS = (
     "write a [short|very short|{mood}|] story about {hero}[ in {place}|]",
     "write a {mood} story [set in {place}|that takes place in {place}] about {hero}",
-    "tell me a [bedtime|short|{mood}|] story about {hero}[ and {object}|]",
+    "tell me a [bedtime|short|{mood}|] story about [{object} and |]{hero}",
     "tell a story in [three|four|five|six] sentences about {hero}",
     "write the [first|last] paragraph of a {mood} story about {hero}",
-    "write a fable about {hero} that teaches {theme}",
+    "write a fable that teaches {theme}, with {hero}",
     "write a [short|{mood}|four-line|rhyming|eight-line|] poem about "
     "[{hero}|{season} in {place}|{object}|{theme}|{hobby}|the {color} sky]",
     "write a haiku about [{season}|{place}|{object}|{hero}]",
     "write a song [verse|chorus] about [{theme}|{hero}|{hobby}|{place}]",
-    "write a dialogue between {hero} and a {job} [about {theme}|about {object}|in {place}]",
+    "write a dialogue between a {job} and {hero}[ about {theme}| about {object}| in {place}]",
     "write a conversation in which {first} and {first2} talk about [{hobby}|{object}|{theme}|"
     "{food}]",
     "write a [letter|postcard|short letter] from {first} to [{first2}|an old friend|a grandmother|"
     "a neighbour] about [{place}|{hobby}|a trip to {town}|{object}|{theme}]",
-    "write a diary entry of {hero} [after a day in {place}|about a {mood} {weekday}|]",
+    "write a diary entry of {hero}[ after a day in {place}| about a {mood} {weekday}|]",
     "describe {place} [in a {mood} way|on a {season} morning|as seen by {hero}|at night]",
     "describe {hero} in [three|four|five] sentences",
     "invent a [{mood}|funny|strange] character who lives in {place}, and describe a usual day",
@@ -43,7 +43,7 @@ _REQUESTS = (
     "write a [birthday|thank-you|get-well|farewell] [card|message] for {first}, who loves {hobby}",
     "make up a legend that explains [why the {animal} is {color}|how {town} got its name|"
     "where {season} comes from|why the {animal} sleeps so long]",
-    "write a short play with two characters, {hero} and a {job}, [in {place}|on a {weekday}]",
+    "write a short play with two characters, a {job} and {hero}, [in {place}|on a {weekday}]",
 )
 _OPENINGS = (
     "One {season} morning, {first} found {object} [in the garden|under the bed|at the station].",
@@ -83,10 +83,13 @@ _LIMITS = (
 
 def write(writer: Writer) -> str:
     """Write one prompt that asks for free writing."""
-    hero = writer.write(writer.pick(_HEROES)).strip()
+    hero = writer.write(writer.pick(_HEROES))
     request = writer.pick(_REQUESTS)
-    if "sentence:" in request or "story:" in request:
-        quoted = writer.write(writer.pick(_ENDINGS if "ends" in request else _OPENINGS), hero=hero)
-        return writer.write(request[0].upper() + request[1:], opening=quoted, ending=quoted)
-    asked = writer.ask(request, hero=hero, first2=writer.write("{first}"))
-    return asked + writer.write(writer.pick(_LIMITS))
+    asked = writer.ask(
+        request,
+        hero=hero,
+        first2=writer.write("{first}"),
+        opening=writer.write(writer.pick(_OPENINGS), hero=hero),
+        ending=writer.write(writer.pick(_ENDINGS)),
+    )
+    return asked if ": " in request else asked + writer.write(writer.pick(_LIMITS))

@@ -28,4 +28,6 @@ def write(writer: Writer) -> str:
     """Write one prompt that asks for a shorter version of an invented passage."""
     source = passage(writer)
     request = writer.ask(writer.pick(_REQUESTS), kind=source.kind)
-    return writer.about(request, source.text, writer.pick(("Text", "Passage", source.kind.capitalize())))
+    return writer.about(
+        request, source.text, writer.pick(("Text", "Passage", source.kind.capitalize()))
+    )

@@ -100,26 +100,25 @@ class Writer:
         asked = form.format(lower=lower, upper=sentence(lower))
         return asked if asked[-1] in ".?!" else f"{asked}."
 
-    def about(self, request: str, text: str, label: str) -> str:
+    def about(self, request: str, text: str, label: str = "") -> str:
         """Join an instruction and the text it is about, in one of several layouts.
 
         Args:
             request: The instruction, a finished sentence.
             text: The material.
-            label: What to call the material where the layout names it.
+            label: What to call the material in layouts that name it; without it none does.
 
         Returns:
             The prompt.
         """
-        layouts = (
-            f"{request}\n\n{text}",
-            f"{request}\n\n{label}:\n{text}",
-            f"{request}\n\n{label}: {text}",
-            f"{label}:\n{text}\n\n{request}",
-            f"{text}\n\n{request}",
-            f"{request}\n{text}",
-            f'{request}\n\n"""\n{text}\n"""',
-        )
+        layouts = [f"{request}\n\n{text}", f"{text}\n\n{request}", f"{request}\n{text}"]
+        if label:
+            layouts += [
+                f"{request}\n\n{label}:\n{text}",
+                f"{request}\n\n{label}: {text}",
+                f"{label}:\n{text}\n\n{request}",
+                f'{request}\n\n"""\n{text}\n"""',
+            ]
         return self.pick(layouts)
 
     def _word(self, slot: str, bound: dict[str, object]) -> str:

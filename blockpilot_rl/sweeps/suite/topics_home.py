@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from blockpilot_rl.sweeps.suite.topics.topic import Topic
+from blockpilot_rl.sweeps.suite.topic import Topic
 
 TOPICS = (
     Topic(
@@ -178,7 +178,10 @@ TOPICS = (
         "family letter",
         {
             "writer": "{first}",
-            "reader": "[Grandma|Grandpa|Aunt {first}|Uncle {first}|Cousin {first}]",
+            "reader": (
+                "[Grandma|Grandpa|Aunt [Clara|Rosa|Iris|Wanda]|Uncle [Paul|Felix|Ivan|Theo]|Cousin "
+                "{first}]"
+            ),
             "town": "{town}",
             "news": (
                 "[a new job|a broken arm|a prize at school|a new puppy|a part in a play|a driving "
@@ -213,8 +216,8 @@ TOPICS = (
                 "What does the writer thank for or remember?",
             ),
             (
-                "[May we visit you on {visit}|We would like to come on {visit}|Can you come to us "
-                "on {visit}]? [I can bring {food}|The train takes {2..9} hours|There is a bed for "
+                "[May we visit you on {visit}|Could we come on {visit}|Can you come to us on "
+                "{visit}]? [I can bring {food}|The train takes {2..9} hours|There is a bed for "
                 "everyone].",
                 "When would the visit be?",
             ),
@@ -302,7 +305,8 @@ TOPICS = (
             ),
             (
                 "[We had {room}|{room} was on the top floor|They gave us {room}], [with a view of "
-                "the car park|quiet and clean|where the heating hummed] [all night|but worked|].",
+                "the car park|quiet and clean|where the heating hummed][ all night|, and the bed "
+                "was soft|].",
                 "Which room did the guest have?",
             ),
             (
@@ -483,7 +487,7 @@ TOPICS = (
                 "What speaks against it?",
             ),
             (
-                "[My parents|Our teacher|My sister] [wants to try it too|calls it a phase|gave me "
+                "[My mother|Our teacher|My sister] [wants to try it too|calls it a phase|gave me "
                 "a book about it].",
                 "What do others say?",
             ),
@@ -500,7 +504,7 @@ TOPICS = (
             "name": "{person}",
             "town": "{town}",
             "job": "{job}",
-            "born": "{year}",
+            "born": "19{40..95}",
             "hobby": "{hobby}",
             "award": "the [Golden Leaf|Silver Pen|Bright Mind|River|Open Door|North Star] Prize",
             "children": "[two|three|four]",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from blockpilot_rl.sweeps.suite.topics.topic import Topic
+from blockpilot_rl.sweeps.suite.topic import Topic
 
 TOPICS = (
     Topic(
         "library notice",
         {
-            "library": "[the {town} library|the reading room of {town}]",
             "town": "{town}",
+            "library": "[the {town} library|the reading room of {town}]",
             "date": "{date}",
             "hours": "{8..10} am to {5..9} pm",
             "books": "{2..40} books",
@@ -82,7 +82,7 @@ TOPICS = (
             ),
             (
                 "[It has a small scratch on one side|There is a name inside, but it is hard to "
-                "read|A note with the letter [A|B|M|T] is fixed to it].",
+                "read|A note with the letter [B|K|M|T] is fixed to it].",
                 "How can it be recognised?",
             ),
             (
@@ -166,8 +166,9 @@ TOPICS = (
             "stop": (
                 "[Mill Street|Station Square|North Gate|Harbour Road|Park Lane|Hill Top|Old Bridge]"
             ),
-            "from": "{month} {1..14}",
-            "until": "{month} {15..28}",
+            "month": "{month}",
+            "from": "{month} {1..12}",
+            "until": "{month} {13..28}",
             "reason": (
                 "[road works|a new bridge|a street festival|the repair of a pipe|a film production]"
             ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from blockpilot_rl.sweeps.suite.topics.topic import Topic
+from blockpilot_rl.sweeps.suite.topic import Topic
 
 TOPICS = (
     Topic(
@@ -237,7 +237,7 @@ TOPICS = (
             "name": "[Biscuit|Pepper|Muffin|Shadow|Clover|Waffle|Juno|Pickle|Comet]",
             "owner": "{person}",
             "age": "{2..14} years",
-            "weight": "{2..40} kilograms",
+            "weight": "{2..9} kilograms",
             "habit": (
                 "[steals socks|opens doors|sleeps in the sink|barks at the moon|hides spoons|"
                 "watches the washing machine|waits at the bus stop]"
@@ -297,7 +297,7 @@ TOPICS = (
             "region": "the [hills|wetlands|forests|valleys|lakes] near {town}",
             "food": "[small fish|insects|seeds and berries|worms|grass and roots|snails]",
             "count": "{2..40}0",
-            "weight": "{2..90} [grams|kilograms]",
+            "weight": "{20..95}0 grams",
             "month": "{month}",
             "researcher": "{person}",
         },

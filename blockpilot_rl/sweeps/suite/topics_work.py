@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from blockpilot_rl.sweeps.suite.topics.topic import Topic
+from blockpilot_rl.sweeps.suite.topic import Topic
 
 TOPICS = (
     Topic(
@@ -11,7 +11,7 @@ TOPICS = (
             "company": "{company}",
             "job": "{job}",
             "town": "{town}",
-            "hours": "{2..8}0 hours a week",
+            "hours": "[10|15|20|25|30|35|40] hours a week",
             "pay": "{15..48} dollars an hour",
             "start": "{month} {1..28}",
             "contact": "{person}",
@@ -175,7 +175,10 @@ TOPICS = (
             "receiver": "{first}",
             "company": "{company}",
             "amount": "{2..9}0 [boxes|crates|rolls|bags]",
-            "goods": "[{thing}|{fruit}]",
+            "goods": (
+                "[apples|flour|nails|paper cups|candles|tea|buttons|soap|seeds|screws|coffee|tiles|"
+                "rice]"
+            ),
             "date": "{date}",
             "number": "{100..999}-{10..99}",
         },
@@ -191,7 +194,8 @@ TOPICS = (
             ),
             (
                 "[We can deliver on {date}|Delivery is planned for {date}|The truck will reach "
-                "you on {date}][, between {time} and {time}|, if the roads are clear|].",
+                "you on {date}][, some time before noon|, late in the afternoon|, if the roads "
+                "are clear|].",
                 "When is the delivery?",
             ),
             (
@@ -551,8 +555,8 @@ TOPICS = (
             "opened": "20{10..24}",
             "staff": "[three|four|six|eight|nine] people",
             "special": (
-                "[cinnamon rolls|second-hand maps|lemon cake|dried flowers|repairs while you wait|"
-                "wooden puzzles|mint tea]"
+                "[coffee|lemon cake|handwritten cards|window display|friendly cat|evening concerts|"
+                "mint tea|low prices|wooden toys]"
             ),
         },
         (
@@ -565,8 +569,8 @@ TOPICS = (
                 "When did it open?",
             ),
             (
-                "[It is known for|People come for|Most customers ask for] its {special}[, often "
-                "sold out by noon|, which the whole street loves|].",
+                "[It is known for|People come for|Most customers talk about] its {special}[, "
+                "which the whole street loves|, and has been from the start|].",
                 "What is the shop known for?",
             ),
             (

@@ -1,0 +1,142 @@
+"""Hyperparameters: a YAML file per algorithm gives the values, a frozen dataclass checks them."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from torch import nn
+
+from blockpilot_rl.errors import BlockPilotError, closest
+
+HYPERPARAMS_FOLDER = Path(__file__).parent / "hyperparams"
+
+ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
+
+H = TypeVar("H")
+
+
+def resolve_hyperparams(algorithm: str, kind: type[H], overrides: Mapping[str, Any]) -> H:
+    """Take an algorithm's own hyperparameters and replace some.
+
+    Args:
+        algorithm: Its name, which is also the name of its YAML file.
+        kind: Dataclass of its hyperparameters.
+        overrides: Values to replace; text is read as the field's type.
+
+    Returns:
+        The complete, checked hyperparameters.
+
+    Raises:
+        BlockPilotError: If a key is unknown or a value is of the wrong type or out of range.
+    """
+    types_of = typing.get_type_hints(kind)
+    for key in overrides:
+        if key not in types_of:
+            known = f"it has {', '.join(types_of)}" if types_of else "it has none"
+            raise BlockPilotError(
+                f"{algorithm} has no hyperparameter {key!r}; {known}.{closest(key, types_of)}"
+            )
+    values = {**read_yaml(HYPERPARAMS_FOLDER / f"{algorithm}.yml"), **overrides}
+    return kind(
+        **{
+            name: _convert(f"{algorithm} hyperparameter {name}", hint, values[name])
+            for name, hint in types_of.items()
+        }
+    )
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML file of hyperparameters.
+
+    Raises:
+        BlockPilotError: If it cannot be read or does not hold `key: value` lines.
+    """
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BlockPilotError(f"cannot read hyperparameters {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise BlockPilotError(f"hyperparameters {path} are not valid YAML: {reason}") from error
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise BlockPilotError(f"hyperparameters {path} must hold `key: value` lines")
+    return values
+
+
+def parse_assignments(pairs: list[str]) -> dict[str, Any]:
+    """Read `key:value` words of a command line; values are YAML, as in the files.
+
+    Raises:
+        BlockPilotError: If a word has no key or its value is not YAML.
+    """
+    values = {}
+    for pair in pairs:
+        key, colon, text = pair.partition(":")
+        if not key or not colon:
+            raise BlockPilotError(f"hyperparameter {pair!r} must have the form key:value")
+        try:
+            values[key] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise BlockPilotError(f"hyperparameter {pair!r}: the value is not YAML") from error
+    return values
+
+
+def to_dict(hyperparams: Any) -> dict[str, Any]:
+    """Render hyperparameters as values that JSON and YAML have."""
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in dataclasses.asdict(hyperparams).items()
+    }
+
+
+def require(condition: bool, what: str) -> None:
+    """Check a hyperparameter's range.
+
+    Raises:
+        BlockPilotError: If the condition does not hold.
+    """
+    if not condition:
+        raise BlockPilotError(f"hyperparameter {what}")
+
+
+def require_network(hidden: tuple[int, ...], activation: str) -> None:
+    """Check the shape of a multilayer perceptron.
+
+    Raises:
+        BlockPilotError: If a width is not positive or the activation unknown.
+    """
+    require(all(width >= 1 for width in hidden), "hidden must hold positive widths")
+    require(
+        activation in ACTIVATIONS,
+        f"activation must be {' or '.join(ACTIVATIONS)}, not {activation!r}",
+    )
+
+
+def _convert(what: str, hint: Any, value: Any) -> Any:
+    """Read a YAML value as a type: a number, text, a tuple of numbers, or one of these or None."""
+    if isinstance(hint, types.UnionType):
+        if value is None:
+            return None
+        hint = typing.get_args(hint)[0]
+    if typing.get_origin(hint) is tuple:
+        item = typing.get_args(hint)[0]
+        values = value if isinstance(value, list | tuple) else str(value).split(",")
+        return tuple(_convert(what, item, entry) for entry in values)
+    try:
+        if isinstance(value, bool) or value is None:
+            raise ValueError
+        converted = hint(value)
+        if hint is int and converted != float(value):
+            raise ValueError
+    except (TypeError, ValueError):
+        raise BlockPilotError(f"{what} must be {_WORDS[hint]}, not {value!r}") from None
+    return converted
+
+
+_WORDS = {int: "a whole number", float: "a number", str: "text"}

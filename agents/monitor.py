@@ -1,0 +1,154 @@
+"""What is watched while an agent learns: its choices on the whole validation split."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch.utils.tensorboard.writer import SummaryWriter
+
+from blockpilot_rl.evaluation.oracle import gap_closed
+from blockpilot_rl.sweeps.table import SweepTable
+
+if TYPE_CHECKING:
+    from blockpilot_rl.agents.base import Agent
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Score:
+    """How good some choices are on a sweep.
+
+    Attributes:
+        reward: Mean speedup over plain decoding.
+        best_fixed: Mean speedup of the best fixed size of the training prompts.
+        oracle: Mean speedup of the best size of each prompt.
+        arm_frequencies: Share of prompts given to each block size.
+    """
+
+    reward: float
+    best_fixed: float
+    oracle: float
+    arm_frequencies: dict[int, float]
+
+    @classmethod
+    def of(cls, table: SweepTable, choices: np.ndarray, best_fixed: int) -> Score:
+        """Score choices.
+
+        Args:
+            table: The prompts.
+            choices: Arm indices, `[n]`.
+            best_fixed: Block size to compare with.
+        """
+        rewards = table.rewards
+        counts = np.bincount(choices, minlength=len(table.arms))
+        return cls(
+            reward=float(rewards[np.arange(len(table)), choices].mean()),
+            best_fixed=float(rewards[:, table.arm_index(best_fixed)].mean()),
+            oracle=float(rewards.max(axis=1).mean()),
+            arm_frequencies={
+                arm: float(count / len(table))
+                for arm, count in zip(table.arms, counts, strict=True)
+            },
+        )
+
+    @property
+    def regret(self) -> float:
+        """Mean speedup that the oracle has and these choices lack."""
+        return self.oracle - self.reward
+
+    @property
+    def gap_closed(self) -> float:
+        """Share of the way from the best fixed size to the oracle; NaN if there is no gap."""
+        return gap_closed(self.reward, self.best_fixed, self.oracle)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Render as JSON-ready values."""
+        return {**asdict(self), "regret": self.regret, "gap_closed": self.gap_closed}
+
+
+class Monitor:
+    """Scores an agent on the validation split as it learns, and keeps the record.
+
+    Args:
+        log_folder: Where to write TensorBoard events; None writes none.
+        on_progress: Called with the steps done and the steps planned at each evaluation.
+
+    Attributes:
+        log_folder: The same.
+        history: Step and score of every evaluation.
+        result: Score of the agent that learning ended with; None before.
+        notes: What a reader of the results must know.
+    """
+
+    def __init__(
+        self,
+        log_folder: Path | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.log_folder = log_folder
+        self.history: list[tuple[int, Score]] = []
+        self.result: Score | None = None
+        self.notes: list[str] = []
+        self._on_progress = on_progress
+        self._writer = None if log_folder is None else SummaryWriter(str(log_folder))
+
+    def evaluate(self, agent: Agent[Any], validation: SweepTable, step: int, total: int) -> float:
+        """Score the agent as it is now.
+
+        Args:
+            agent: The agent.
+            validation: The prompts, all of which are walked.
+            step: Steps done, of whatever the algorithm counts.
+            total: Steps planned.
+
+        Returns:
+            Mean speedup over plain decoding.
+        """
+        score = self._score(agent, validation)
+        self._record(step, score)
+        if self._on_progress is not None:
+            self._on_progress(step, total)
+        return score.reward
+
+    def conclude(self, agent: Agent[Any], validation: SweepTable) -> None:
+        """Score the agent that learning ended with; of a static one it is the whole record."""
+        self.result = self._score(agent, validation)
+        if not self.history:
+            self._record(0, self.result)
+
+    def scalar(self, name: str, value: float, step: int) -> None:
+        """Write a further number to TensorBoard."""
+        if self._writer is not None:
+            self._writer.add_scalar(name, value, step)
+
+    def note(self, text: str) -> None:
+        """Keep a remark that a reader of the results must know."""
+        logger.warning(text)
+        self.notes.append(text)
+
+    def close(self) -> None:
+        """Finish writing."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def _score(self, agent: Agent[Any], validation: SweepTable) -> Score:
+        return Score.of(validation, agent.choose(validation), agent.problem.best_fixed)
+
+    def _record(self, step: int, score: Score) -> None:
+        self.history.append((step, score))
+        logger.info(
+            "step %d: mean speedup %.4f, gap closed %.1f%%",
+            step,
+            score.reward,
+            100 * score.gap_closed,
+        )
+        for name in ("reward", "regret", "gap_closed"):
+            self.scalar(f"validation/{name}", getattr(score, name), step)
+        for arm, frequency in score.arm_frequencies.items():
+            self.scalar(f"arm_frequency/{arm}", frequency, step)

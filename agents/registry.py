@@ -1,0 +1,68 @@
+"""Algorithms by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from blockpilot_rl.agents.base import Agent, read_agent_file
+from blockpilot_rl.agents.ppo import PPOAgent
+from blockpilot_rl.agents.reward_regression import RewardRegressionAgent
+from blockpilot_rl.agents.static import FixedAgent, OracleAgent, RandomAgent
+from blockpilot_rl.agents.supervised import SupervisedAgent
+from blockpilot_rl.decoding.state import DEFAULT_GROUPS
+from blockpilot_rl.errors import BlockPilotError, closest
+
+ALGORITHMS: dict[str, type[Agent[Any]]] = {
+    agent.algorithm: agent
+    for agent in (
+        PPOAgent,
+        SupervisedAgent,
+        RewardRegressionAgent,
+        FixedAgent,
+        RandomAgent,
+        OracleAgent,
+    )
+}
+
+
+def make_agent(
+    algorithm: str,
+    *,
+    seed: int = 0,
+    features: Sequence[str] = DEFAULT_GROUPS,
+    hyperparams: Mapping[str, Any] | None = None,
+    device: str = "cpu",
+) -> Agent[Any]:
+    """Make an agent that has not learned yet.
+
+    Args:
+        algorithm: A key of `ALGORITHMS`.
+        seed: Decides everything random about it.
+        features: State groups to read, in order.
+        hyperparams: Values that replace those of the algorithm's YAML file.
+        device: Where to train networks.
+
+    Raises:
+        BlockPilotError: If a name or value is unknown or invalid.
+    """
+    return _find(algorithm)(seed=seed, features=features, hyperparams=hyperparams, device=device)
+
+
+def load_agent(folder: str | Path, device: str = "cpu") -> Agent[Any]:
+    """Load an agent of any algorithm from its run folder.
+
+    Raises:
+        BlockPilotError: If the folder holds no complete agent.
+    """
+    return _find(read_agent_file(Path(folder))["algorithm"]).load(folder, device)
+
+
+def _find(algorithm: str) -> type[Agent[Any]]:
+    if algorithm not in ALGORITHMS:
+        raise BlockPilotError(
+            f"unknown algorithm {algorithm!r}; choose from {', '.join(ALGORITHMS)}."
+            f"{closest(algorithm, ALGORITHMS)}"
+        )
+    return ALGORITHMS[algorithm]

@@ -1,0 +1,37 @@
+"""Lists on the command line, given as one word with commas."""
+
+from __future__ import annotations
+
+from blockpilot_rl.errors import BlockPilotError
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Split `a,b` into its words; blanks around them do not count."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def whole_numbers(text: str, flag: str) -> tuple[int, ...]:
+    """Split `1,2,4` into its numbers.
+
+    Args:
+        text: The list.
+        flag: The flag that gave it, for the message.
+
+    Raises:
+        BlockPilotError: If a word is not a whole number.
+    """
+    if not all(word.isdecimal() for word in words(text)):
+        raise BlockPilotError(f"{flag} must be whole numbers such as 1,2,4,8, not {text!r}")
+    return tuple(int(word) for word in words(text))
+
+
+def part_of(text: str) -> tuple[int, int]:
+    """Read `I/N`, counted from 1, as an index from 0 and a count.
+
+    Raises:
+        BlockPilotError: If it is not of that form.
+    """
+    index, _, count = text.partition("/")
+    if not (index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
+        raise BlockPilotError(f"--part must be I/N with 1 <= I <= N, such as 1/2, got {text!r}")
+    return int(index) - 1, int(count)

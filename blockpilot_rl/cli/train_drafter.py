@@ -1,0 +1,182 @@
+"""`train-drafter`: train a DFlash drafter for a target on the built-in prompt suite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from torch.utils.tensorboard import SummaryWriter
+
+from blockpilot_rl.cli.lists import part_of, whole_numbers
+from blockpilot_rl.cli.parsing import arg, run
+from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.files import atomic_directory, write_json
+from blockpilot_rl.models.pairs import Pair, load_pair
+from blockpilot_rl.provenance import provenance
+from blockpilot_rl.sweeps.prompts import builtin_suite
+from blockpilot_rl.training.acceptance import measure_acceptance, summarise_acceptance
+from blockpilot_rl.training.corpus import load_corpus, regenerate
+from blockpilot_rl.training.recipe import RecipeConfig, Trainer, choose_mask_token, new_drafter
+
+_RECIPE = RecipeConfig()
+
+
+@dataclass(frozen=True)
+class TrainDrafterConfig:
+    """Train a DFlash drafter: regenerate the target's responses, train, report acceptance.
+
+    Everything lies in the output folder; the same command goes on where it was stopped.
+    """
+
+    out: str = arg(
+        help="folder of the corpus, the checkpoint and the finished drafter", metavar="DIR"
+    )
+    target: str | None = arg(None, help="hub id, folder or GGUF file (default: SmolLM2-135M)")
+    device: str = arg("cpu", help="where the target runs")
+    dtype: str = arg("bfloat16", help="dtype of the target: float32, bfloat16 or float16")
+    suite_size: int = arg(8000, help="prompts of the built-in suite; its drafter split is used")
+    max_new_tokens: int = arg(128, help="budget of each response")
+    part: str = arg("1/1", metavar="I/N", help="make only corpus part I of N, then stop (N > 1)")
+    steps: int = arg(_RECIPE.steps, help="optimiser steps")
+    sequences: int = arg(_RECIPE.sequences, help="sequences per step")
+    queries: int = arg(_RECIPE.queries, help="positions to denoise per sequence and step")
+    block_sizes: str = arg(
+        ",".join(map(str, _RECIPE.block_sizes)), help="block size of each step, in rotation"
+    )
+    learning_rate: float = arg(_RECIPE.learning_rate, help="peak of the cosine schedule")
+    layers: int = arg(_RECIPE.layers, help="drafter layers")
+    target_layer_ids: str = arg(
+        ",".join(map(str, _RECIPE.target_layer_ids)), help="0-based target layers to read"
+    )
+    draft_vocab_size: int = arg(_RECIPE.draft_vocab_size, help="tokens that may be drafted")
+    mask_token_id: int | None = arg(
+        None, help="token that stands for a mask (default: an unused special token)"
+    )
+    seed: int = arg(0, help="decides initial weights and batches")
+    report_prompts: int = arg(40, help="held-out prompts of the acceptance report")
+
+    def __post_init__(self) -> None:
+        """Check what can be checked before any work.
+
+        Raises:
+            BlockPilotError: If a value is out of range.
+        """
+        self.recipe()
+        part_of(self.part)
+        if self.report_prompts < 1:
+            raise BlockPilotError(f"--report-prompts must be positive, got {self.report_prompts}")
+
+    def recipe(self) -> RecipeConfig:
+        """The recipe that the flags describe."""
+        return RecipeConfig(
+            steps=self.steps,
+            sequences=self.sequences,
+            queries=self.queries,
+            block_sizes=whole_numbers(self.block_sizes, "--block-sizes"),
+            learning_rate=self.learning_rate,
+            layers=self.layers,
+            target_layer_ids=whole_numbers(self.target_layer_ids, "--target-layer-ids"),
+            draft_vocab_size=self.draft_vocab_size,
+            seed=self.seed,
+        )
+
+
+def main(argv: Sequence[str] | None = None, *, prog: str | None = None) -> int:
+    """Run the command.
+
+    Args:
+        argv: Its arguments; None for those of the process.
+        prog: Name shown in its help.
+
+    Returns:
+        The exit code.
+    """
+    return run(train_drafter, TrainDrafterConfig, argv, prog=prog)
+
+
+def train_drafter(config: TrainDrafterConfig) -> None:
+    """Regenerate, train, export and report.
+
+    Raises:
+        BlockPilotError: If an argument, the target or the output folder is not as needed.
+    """
+    console = Console(stderr=True)
+    out, recipe = Path(config.out), config.recipe()
+    pair = load_pair(config.target, None, config.dtype, config.device, with_drafter=False)
+    prompts = builtin_suite(config.suite_size, splits=["drafter"])
+    part = part_of(config.part)
+    with Progress(console=console) as progress:
+        task = progress.add_task("corpus", total=len(prompts))
+        regenerate(
+            pair,
+            recipe.target_layer_ids,
+            prompts,
+            out / "corpus",
+            config.max_new_tokens,
+            part,
+            lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    if part[1] > 1:
+        console.print(f"part {config.part} of the corpus is done; run without --part to train")
+        return
+    examples = load_corpus(out / "corpus")
+    mask = config.mask_token_id
+    if mask is None:
+        mask = choose_mask_token(pair, examples)
+    trainer = Trainer(new_drafter(pair, examples, mask, recipe), pair, examples, recipe)
+    _train(trainer, out, console)
+    with atomic_directory(out / "drafter", overwrite=True) as partial:
+        trainer.export().save_pretrained(partial)
+    _report(config, pair, out, console)
+
+
+def _train(trainer: Trainer, out: Path, console: Console) -> None:
+    with Progress(console=console) as progress, SummaryWriter(str(out / "tensorboard")) as writer:
+        task = progress.add_task("train", total=trainer.config.steps)
+
+        def log(step: int, loss: float, accuracy: list[float]) -> None:
+            progress.update(task, completed=step, description=f"train (loss {loss:.2f})")
+            writer.add_scalar("loss", loss, step)
+            for position in (1, 2, 4, 8):
+                if position <= len(accuracy):
+                    writer.add_scalar(f"accuracy/{position}", accuracy[position - 1], step)
+
+        trainer.run(out / "checkpoint.pt", log)
+
+
+def _report(config: TrainDrafterConfig, pair: Pair, out: Path, console: Console) -> None:
+    """Report acceptance in real decoding on prompts that no drafter was trained on."""
+    target = config.target or None
+    tested = load_pair(target, out / "drafter", config.dtype, config.device)
+    prompts = builtin_suite(config.report_prompts, splits=["validation"])
+    decoder = Decoder(tested)
+    with Progress(console=console) as progress:
+        task = progress.add_task("acceptance", total=len(prompts))
+        frame = measure_acceptance(
+            decoder,
+            prompts,
+            tested.block_size,
+            config.max_new_tokens,
+            lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    summary = summarise_acceptance(frame)
+    for name, values in summary.items():
+        console.print(f"{name:12} τ = {values['pooled']:.2f} pooled, {values['per_prompt']:.2f}")
+    write_json(
+        out / "drafter" / "acceptance.json",
+        {
+            "block_size": tested.block_size,
+            "max_new_tokens": config.max_new_tokens,
+            "acceptance_length": summary,
+            "recipe": config.recipe(),
+            "fingerprint": tested.fingerprint,
+            "torch_threads": torch.get_num_threads(),
+            "provenance": provenance(),
+        },
+    )
+    console.print(f"drafter in {out / 'drafter'}")

@@ -1,0 +1,372 @@
+"""The decoder: lossless DFlash decoding with the block size chosen per request.
+
+One loop serves every block size; 1 is plain decoding. A step drafts `b - 1` tokens behind the last
+emitted one (the anchor), verifies the block in one target pass, and keeps the drafts that agree
+with the target plus one token of the target's own. The text is therefore the target's, whatever
+the block size.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from blockpilot_rl.decoding.batched import greedy
+from blockpilot_rl.decoding.drafting import LeanDrafter
+from blockpilot_rl.decoding.forward import target_forward
+from blockpilot_rl.decoding.state import (
+    StateLayout,
+    draft_features,
+    next_token_features,
+    prompt_features,
+    state_layout,
+    validate_groups,
+)
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.models.pairs import Pair
+
+
+class Selector(Protocol):
+    """Chooses a block size from a prefill state, such as a `BlockSizePolicy`."""
+
+    @property
+    def state_groups(self) -> tuple[str, ...]:
+        """State groups it reads, in order."""
+
+    def select(self, state: torch.Tensor) -> int:
+        """Choose a block size for the state `[width]`."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One target pass.
+
+    Attributes:
+        block_size: Tokens it verified, the anchor included (1 for prefill and plain decoding).
+        tokens: Tokens it emitted.
+        seconds: Time it took, drafting included.
+    """
+
+    block_size: int
+    tokens: tuple[int, ...]
+    seconds: float
+
+
+@dataclass
+class Prefill:
+    """A prompt that the target has read; it may be decoded any number of times.
+
+    Attributes:
+        prompt_tokens: Length of the prompt.
+        logits: The target's logits for the first token, `[vocab]`.
+        last_hidden: Final-norm hidden state of the last prompt token, `[hidden]`.
+        first_token: The first emitted token.
+        features: The prompt's features for the drafter, `[1, prompt, layers * hidden]`.
+        seconds: Time that prefill took.
+        max_new_tokens: Budget that the caches were made for.
+        cache: The target's cache.
+        draft_cache: The drafter's cache, or None without a drafter.
+    """
+
+    prompt_tokens: int
+    logits: torch.Tensor
+    last_hidden: torch.Tensor
+    first_token: int
+    features: torch.Tensor
+    seconds: float
+    max_new_tokens: int
+    cache: Any
+    draft_cache: Any
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A finished text with a record of every target pass.
+
+    The first entry of the per-pass records is prefill, which emits the first token, so the
+    accepted lengths sum to the emitted tokens.
+
+    Attributes:
+        tokens: Emitted tokens, up to and including the first stop token.
+        passes: Every target pass, prefill first.
+        policy_seconds: Time the policy took to choose (0 for a fixed size).
+        finish_reason: `stop` or `length`.
+    """
+
+    tokens: list[int]
+    passes: list[Pass] = field(repr=False)
+    policy_seconds: float
+    finish_reason: str
+
+    @property
+    def block_sizes(self) -> list[int]:
+        """Block size that each target pass really used, prefill (1) first."""
+        return [item.block_size for item in self.passes]
+
+    @property
+    def accepted(self) -> list[int]:
+        """Tokens that each target pass emitted, prefill (1) first; they sum to `len(tokens)`."""
+        return [len(item.tokens) for item in self.passes]
+
+    @property
+    def prefill_seconds(self) -> float:
+        """Time until the first token."""
+        return self.passes[0].seconds
+
+    @property
+    def decode_seconds(self) -> float:
+        """Time behind prefill: every draft and verify pass, and the policy."""
+        return sum(item.seconds for item in self.passes[1:]) + self.policy_seconds
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens emitted behind prefill per second (0 if there is none)."""
+        return (len(self.tokens) - 1) / self.decode_seconds if len(self.passes) > 1 else 0.0
+
+    @property
+    def acceptance_length(self) -> float:
+        """Mean tokens per target pass behind prefill (1 if there is none)."""
+        decoded = len(self.passes) - 1
+        return (len(self.tokens) - 1) / decoded if decoded else 1.0
+
+
+class Decoder:
+    """Decodes one request at a time with a pair."""
+
+    def __init__(self, pair: Pair) -> None:
+        """Prepare the lean passes of both models."""
+        self.pair = pair
+        layer_ids = [] if pair.drafter is None else list(pair.drafter.config.target_layer_ids)
+        self.target = target_forward(pair.target, layer_ids)
+        self.drafter = None if pair.drafter is None else LeanDrafter(pair.drafter, self.target)
+        self._stops = frozenset(pair.stop_token_ids)
+
+    def state_layout(self, groups: Sequence[str]) -> StateLayout:
+        """Names and widths of state groups for this pair."""
+        return state_layout(int(self.pair.target.config.hidden_size), self.pair.block_size, groups)
+
+    def check_length(self, prompt_tokens: int, max_new_tokens: int, block_size: int) -> None:
+        """Check a request against the models' maximum length, before any work.
+
+        Raises:
+            BlockPilotError: If prompt, budget and one block do not fit, or the budget or the block
+                size is out of range.
+        """
+        if prompt_tokens < 1:
+            raise BlockPilotError("the prompt is empty; give some text")
+        if max_new_tokens < 1:
+            raise BlockPilotError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
+        if block_size < 1:
+            raise BlockPilotError(f"block size must be at least 1 (plain), not {block_size}")
+        if block_size > 1 and self.drafter is None:
+            raise BlockPilotError(f"block size {block_size} needs a drafter; this pair has none")
+        needed = prompt_tokens + max_new_tokens + block_size
+        if needed > self.pair.max_length:
+            raise BlockPilotError(
+                f"prompt of {prompt_tokens} tokens + {max_new_tokens} new tokens + a block of "
+                f"{block_size} exceed the models' {self.pair.max_length} positions; shorten the "
+                "prompt or lower --max-new-tokens"
+            )
+
+    @torch.inference_mode()
+    def prefill(
+        self, input_ids: torch.Tensor, max_new_tokens: int, max_block_size: int | None = None
+    ) -> Prefill:
+        """Read a prompt and find its first token.
+
+        Args:
+            input_ids: `[1, n]`.
+            max_new_tokens: Largest budget it will be decoded with.
+            max_block_size: Largest block size it will be decoded with; None for the drafter's own.
+
+        Raises:
+            BlockPilotError: If the request is empty, batched or too long.
+        """
+        if input_ids.dim() != 2 or input_ids.shape[0] != 1:
+            raise BlockPilotError(
+                f"the decoder takes one request at a time, [1, n], not {list(input_ids.shape)}"
+            )
+        n = input_ids.shape[1]
+        block = max_block_size or (1 if self.drafter is None else self.pair.block_size)
+        self.check_length(n, max_new_tokens, block)
+        began = time.perf_counter()
+        length = n + max_new_tokens + block
+        cache = self.target.new_cache(1, length)
+        hidden = self.target(input_ids, cache)
+        last = hidden.last[0, -1]
+        logits = self.target.logits(last)
+        first_token = int(greedy(logits))
+        return Prefill(
+            prompt_tokens=n,
+            logits=logits,
+            last_hidden=last,
+            first_token=first_token,
+            features=hidden.features,
+            seconds=time.perf_counter() - began,
+            max_new_tokens=max_new_tokens,
+            cache=cache,
+            draft_cache=None if self.drafter is None else self.drafter.new_cache(1, length),
+        )
+
+    @torch.inference_mode()
+    def state(self, prefill: Prefill, groups: Sequence[str]) -> torch.Tensor:
+        """Compute state groups of a prefilled prompt.
+
+        Args:
+            prefill: The prompt.
+            groups: Names of the groups, in order.
+
+        Returns:
+            `[width]`, float32.
+        """
+        validate_groups(groups)
+        parts = {
+            "last_hidden": lambda: prefill.last_hidden.float(),
+            "next_token": lambda: next_token_features(prefill.logits),
+            "prompt": lambda: prompt_features(prefill.prompt_tokens).to(prefill.logits.device),
+            "draft": lambda: draft_features(self._first_draft(prefill)),
+        }
+        return torch.cat([parts[name]() for name in groups])
+
+    def _first_draft(self, prefill: Prefill) -> torch.Tensor:
+        """Draft logits of the first block at the drafter's own size."""
+        if self.drafter is None:
+            raise BlockPilotError("the state group 'draft' needs a drafter; this pair has none")
+        prefill.draft_cache.crop(0)
+        self.drafter.extend(prefill.features, prefill.draft_cache)
+        anchor = torch.tensor([[prefill.first_token]], device=prefill.features.device)
+        return self.drafter.draft(anchor, self.pair.block_size, prefill.draft_cache)[0]
+
+    def stream(
+        self, prefill: Prefill, block_size: int, max_new_tokens: int | None = None
+    ) -> Iterator[Pass]:
+        """Decode a prefilled prompt and yield each target pass, prefill first.
+
+        Args:
+            prefill: The prompt; what was decoded from it before leaves no trace.
+            block_size: Tokens per block, the anchor included; 1 is plain decoding.
+            max_new_tokens: Budget, the first token included; None for the prefill's.
+
+        Raises:
+            BlockPilotError: If the request does not fit.
+        """
+        budget = prefill.max_new_tokens if max_new_tokens is None else max_new_tokens
+        if budget > prefill.max_new_tokens:
+            raise BlockPilotError(
+                f"max_new_tokens {budget} exceeds the prefill's {prefill.max_new_tokens}"
+            )
+        self.check_length(prefill.prompt_tokens, budget, block_size)
+        return self._passes(prefill, block_size, budget)
+
+    def _passes(self, prefill: Prefill, block_size: int, budget: int) -> Iterator[Pass]:
+        yield Pass(1, (prefill.first_token,), prefill.seconds)
+        cache, draft_cache = prefill.cache, prefill.draft_cache
+        cache.crop(prefill.prompt_tokens)
+        if draft_cache is not None:
+            draft_cache.crop(0)
+        # Features of accepted tokens that the drafter has not read yet.
+        unread = [prefill.features]
+        anchor, emitted = prefill.first_token, 1
+        while emitted < budget and anchor not in self._stops:
+            began = time.perf_counter()
+            with torch.inference_mode():
+                tokens, features = self._step(anchor, block_size, unread, cache, draft_cache)
+            cache.crop(prefill.prompt_tokens + emitted + len(tokens) - 1)
+            tokens = self._clip(tokens[: budget - emitted])
+            seconds = time.perf_counter() - began
+            if draft_cache is not None:
+                unread.append(features)
+            anchor, emitted = tokens[-1], emitted + len(tokens)
+            yield Pass(block_size, tuple(tokens), seconds)
+
+    def _step(
+        self,
+        anchor: int,
+        block_size: int,
+        unread: list[torch.Tensor],
+        cache: Any,
+        draft_cache: Any,
+    ) -> tuple[list[int], torch.Tensor]:
+        """Draft and verify one block.
+
+        Returns:
+            The tokens to emit, and the features of the anchor and the accepted drafts.
+        """
+        device = self.pair.device
+        block = torch.tensor([[anchor]], device=device)
+        if block_size > 1:
+            assert self.drafter is not None
+            self.drafter.extend(torch.cat(unread, dim=1), draft_cache)
+            unread.clear()
+            logits = self.drafter.draft(block, block_size, draft_cache)
+            block = torch.cat([block, self.drafter.to_target_ids(greedy(logits))], dim=1)
+        hidden = self.target(block, cache)
+        choice = greedy(self.target.logits(hidden.last))
+        drafts, chosen = torch.stack([block, choice])[:, 0].tolist()
+        accepted = 0
+        while accepted < block_size - 1 and drafts[accepted + 1] == chosen[accepted]:
+            accepted += 1
+        return chosen[: accepted + 1], hidden.features[:, : accepted + 1]
+
+    def _clip(self, tokens: list[int]) -> list[int]:
+        """Cut behind the first stop token."""
+        for index, token in enumerate(tokens):
+            if token in self._stops:
+                return tokens[: index + 1]
+        return tokens
+
+    def decode(
+        self, prefill: Prefill, block_size: int, max_new_tokens: int | None = None
+    ) -> Generation:
+        """Decode a prefilled prompt to its end; arguments as for `stream`."""
+        return self.collect(self.stream(prefill, block_size, max_new_tokens), 0.0)
+
+    def collect(self, passes: Iterator[Pass], policy_seconds: float) -> Generation:
+        """Gather streamed passes into a finished text."""
+        record = list(passes)
+        tokens = [token for item in record for token in item.tokens]
+        reason = "stop" if tokens[-1] in self._stops else "length"
+        return Generation(tokens, record, policy_seconds, reason)
+
+    def choose(self, prefill: Prefill, chooser: int | Selector) -> tuple[int, float]:
+        """Block size for a prefilled prompt, and the seconds it took to choose it."""
+        if isinstance(chooser, int):
+            return chooser, 0.0
+        began = time.perf_counter()
+        block_size = chooser.select(self.state(prefill, chooser.state_groups))
+        return block_size, time.perf_counter() - began
+
+    def generate(
+        self, input_ids: torch.Tensor, block_size: int | Selector, max_new_tokens: int = 128
+    ) -> Generation:
+        """Prefill, choose the block size and decode.
+
+        Args:
+            input_ids: `[1, n]`.
+            block_size: A fixed size (1 is plain decoding), or a policy that chooses one.
+            max_new_tokens: Budget, the first token included.
+
+        Raises:
+            BlockPilotError: If the request does not fit.
+        """
+        largest = block_size if isinstance(block_size, int) else None
+        prefill = self.prefill(input_ids, max_new_tokens, largest)
+        chosen, policy_seconds = self.choose(prefill, block_size)
+        return self.collect(self.stream(prefill, chosen), policy_seconds)
+
+    def warm_up(self, block_sizes: Sequence[int] = (), new_tokens: int = 8) -> None:
+        """Run every shape once, so that no first call is timed.
+
+        Args:
+            block_sizes: Sizes to run besides 1 and the drafter's own.
+            new_tokens: Budget of each run.
+        """
+        sizes = {1, self.pair.block_size, *block_sizes}
+        ids = torch.arange(1, 17, device=self.pair.device)[None] % self.target.vocab_size
+        prefill = self.prefill(ids, new_tokens, max(sizes))
+        for size in sorted(sizes):
+            self.decode(prefill, size)

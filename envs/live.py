@@ -1,0 +1,134 @@
+"""The one-step contextual bandit on the real decoder, `blockpilot_rl/BlockSizeLive-v0`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from blockpilot_rl.decoding.decoder import Decoder, Generation, Prefill
+from blockpilot_rl.decoding.state import DEFAULT_GROUPS
+from blockpilot_rl.envs.one_step import OneStepEnv, Step
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.models.pairs import Pair, load_pair
+from blockpilot_rl.sweeps.prompts import Prompt, builtin_suite
+from blockpilot_rl.sweeps.table import DEFAULT_ARMS, validate_arms
+
+_BUILTIN_PROMPTS = 400
+
+
+class BlockSizeLiveEnv(OneStepEnv):
+    """One real request per episode: prefill, choose a block size, decode, get the speedup.
+
+    The reward is the measured decode seconds of plain decoding over those of the chosen size, both
+    from the same prefill. Which of the two is decoded first alternates from step to step, so that
+    a machine that warms up or slows down favours neither. A reply that ends with the token that
+    prefill gives has nothing to decode and earns 1, and so does the choice of plain decoding.
+
+    Prompts come in epochs, as in `BlockSizeEnv`; `reset(options={"row": i})` picks one. `info` of
+    a step holds `block_size`, `seconds`, `plain_seconds`, `acceptance_length` and `prompt_id`.
+    Rewards are measured times, so the same seed gives the same prompts but not the same rewards.
+
+    Args:
+        pair: Target and drafter; None for the default pair.
+        prompts: The requests; None for the built-in ones of policy training.
+        max_new_tokens: Budget of each reply.
+        arms: Block sizes to choose from, increasing from 1.
+        features: State groups to observe, in order.
+        dtype: Dtype to load the default pair in.
+        template: Options of the chat template.
+
+    Raises:
+        BlockPilotError: If the pair cannot be loaded, or an argument is invalid.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
+
+    _prefill: Prefill
+    _state: np.ndarray
+
+    def __init__(
+        self,
+        pair: Pair | None = None,
+        prompts: Sequence[Prompt] | None = None,
+        max_new_tokens: int = 96,
+        arms: Sequence[int] = DEFAULT_ARMS,
+        features: Sequence[str] = DEFAULT_GROUPS,
+        dtype: str = "bfloat16",
+        template: dict[str, Any] | None = None,
+    ) -> None:
+        if max_new_tokens < 1:
+            raise BlockPilotError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
+        validate_arms(tuple(arms))
+        if prompts is None:
+            prompts = builtin_suite(_BUILTIN_PROMPTS, splits=("train",))
+        if not prompts:
+            raise BlockPilotError("no prompts given; the environment needs at least one")
+        self.features = tuple(features)
+        self.prompts = list(prompts)
+        self.max_new_tokens = max_new_tokens
+        self.template = dict(template or {})
+        self.pair = pair or load_pair(dtype=dtype)
+        self.decoder = Decoder(self.pair)
+        super().__init__(len(prompts), self.decoder.state_layout(self.features).width, arms)
+        self.decoder.warm_up(self.arms)
+        self._plain_first = True
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Prefill the next prompt.
+
+        Args:
+            seed: Seeds the order of the prompts and begins a new epoch.
+            options: `row` picks a prompt by its number.
+
+        Returns:
+            The state behind prefill, float32 `[width]`, and the prompt's id.
+
+        Raises:
+            BlockPilotError: If there is no such row, or the prompt does not fit the pair.
+        """
+        prompt = self.prompts[self._begin(seed, options)]
+        input_ids = self.pair.encode(prompt.chat(), **self.template)
+        self._prefill = self.decoder.prefill(input_ids, self.max_new_tokens, max(self.arms))
+        state = self.decoder.state(self._prefill, self.features)
+        self._state = state.float().cpu().numpy()
+        return self._state.copy(), {"prompt_id": prompt.id}
+
+    def step(self, action: np.int64) -> Step:
+        """Decode plainly and with the chosen block size, which ends the episode.
+
+        Args:
+            action: Index of the block size.
+
+        Returns:
+            The state once more, the measured speedup, True, False, and the outcome.
+
+        Raises:
+            BlockPilotError: If the action is no arm, or the episode has not begun.
+        """
+        row, arm = self._end(action)
+        block_size = self.arms[arm]
+        plain, chosen = self._decode(self._prefill, block_size)
+        nothing_to_decode = len(plain.tokens) < 2
+        info = {
+            "block_size": block_size,
+            "seconds": chosen.decode_seconds,
+            "plain_seconds": plain.decode_seconds,
+            "acceptance_length": chosen.acceptance_length,
+            "prompt_id": self.prompts[row].id,
+        }
+        reward = 1.0 if nothing_to_decode else plain.decode_seconds / chosen.decode_seconds
+        return self._state.copy(), reward, True, False, info
+
+    def _decode(self, prefill: Prefill, block_size: int) -> tuple[Generation, Generation]:
+        """Decode plainly and with a block size, in the order whose turn it is."""
+        if block_size == 1:
+            plain = self.decoder.decode(prefill, 1)
+            return plain, plain
+        order = (1, block_size) if self._plain_first else (block_size, 1)
+        self._plain_first = not self._plain_first
+        results = {size: self.decoder.decode(prefill, size) for size in order}
+        return results[1], results[block_size]

@@ -1,0 +1,83 @@
+"""The outcomes of a recorded sweep by prompt and arm, for the environments that replay it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.sweeps.table import SweepTable
+
+Sweep = SweepTable | str | Path | None
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """The outcome of every arm on every prompt, as arrays.
+
+    Attributes:
+        arms: Block sizes.
+        states: What is observed of each prompt, `[n, width]`, float32.
+        rewards: Reward of each arm, `[n, arms]`.
+        seconds: Decode seconds of each arm, `[n, arms]`.
+        acceptance_lengths: Tokens per decode pass of each arm, `[n, arms]`.
+        prompt_ids: Id of each prompt.
+    """
+
+    arms: tuple[int, ...]
+    states: np.ndarray
+    rewards: np.ndarray
+    seconds: np.ndarray
+    acceptance_lengths: np.ndarray
+    prompt_ids: list[str]
+
+    @classmethod
+    def of(
+        cls,
+        sweep: Sweep,
+        split: str | None,
+        features: Sequence[str],
+        arms: Sequence[int] | None,
+        baseline: int | None,
+        policy_seconds: float,
+    ) -> Replay:
+        """Prepare a sweep for replay; the arguments are those of `BlockSizeEnv`.
+
+        Raises:
+            BlockPilotError: If the sweep cannot be read, or lacks the split, a feature or an arm.
+        """
+        if policy_seconds < 0:
+            raise BlockPilotError(f"policy_seconds must be 0 or more, got {policy_seconds}")
+        table = sweep if isinstance(sweep, SweepTable) else SweepTable.load(sweep)
+        if split is not None:
+            table = table.split(split)
+        if arms is not None:
+            table = table.select_arms(tuple(arms))
+        rewards = table.seconds[:, :1] / (table.seconds + policy_seconds)
+        if baseline is not None:
+            rewards = rewards - rewards[:, [table.arm_index(baseline)]]
+        return cls(
+            arms=table.arms,
+            states=table.states[:, table.metadata.state.columns(features)],
+            rewards=rewards,
+            seconds=table.seconds,
+            acceptance_lengths=table.acceptance_lengths,
+            prompt_ids=table.rows["id"].to_list(),
+        )
+
+    def __len__(self) -> int:
+        """Number of prompts."""
+        return len(self.prompt_ids)
+
+    def info(self, row: int, arm: int) -> dict[str, Any]:
+        """Describe the outcome of an arm on a prompt."""
+        return {
+            "block_size": self.arms[arm],
+            "seconds": float(self.seconds[row, arm]),
+            "acceptance_length": float(self.acceptance_lengths[row, arm]),
+            "prompt_id": self.prompt_ids[row],
+        }

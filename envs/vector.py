@@ -1,0 +1,133 @@
+"""Many requests at once on a recorded sweep, in the form Stable-Baselines3 takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvStepReturn
+
+from blockpilot_rl.decoding.state import DEFAULT_GROUPS
+from blockpilot_rl.envs.one_step import EpochSampler, state_space
+from blockpilot_rl.envs.replay import Replay, Sweep
+
+
+class BlockSizeVecEnv(VecEnv):
+    """`BlockSizeEnv` for `num_envs` requests at a time, with one array operation for all of them.
+
+    The environments draw from one shared epoch: together they see each prompt once before any
+    comes again. As every episode has one step, each `step` also resets all of them; the state that
+    was decided on is in the `terminal_observation` of the infos.
+
+    Args:
+        num_envs: Number of requests per step.
+        sweep: A sweep, or its folder; None for the bundled one.
+        split: The split whose prompts to use; None for all.
+        features: State groups to observe, in order.
+        arms: Block sizes to choose from, 1 among them; None for all that were recorded.
+        baseline: Block size whose reward is subtracted from every reward; None for the plain
+            speedup.
+        policy_seconds: Time that the policy itself takes, added to every arm's seconds.
+        seed: Decides the order of the prompts.
+
+    Raises:
+        BlockPilotError: If the sweep cannot be read, or lacks the split, a feature or an arm.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        sweep: Sweep = None,
+        split: str | None = "train",
+        features: Sequence[str] = DEFAULT_GROUPS,
+        arms: Sequence[int] | None = None,
+        baseline: int | None = None,
+        policy_seconds: float = 0.0,
+        seed: int | None = None,
+    ) -> None:
+        self.replay = Replay.of(sweep, split, features, arms, baseline, policy_seconds)
+        super().__init__(
+            num_envs,
+            state_space(self.replay.states.shape[1]),
+            spaces.Discrete(len(self.replay.arms)),
+        )
+        self._sampler = EpochSampler(len(self.replay))
+        self._generator = np.random.default_rng(seed)
+        self._rows = np.zeros(num_envs, dtype=np.int64)
+        self._actions = np.zeros(num_envs, dtype=np.int64)
+
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        """Seed the order of the prompts; it takes effect at the next `reset`."""
+        self._seeds = [seed] * self.num_envs
+        return self._seeds
+
+    def reset(self) -> np.ndarray:
+        """Begin with the next prompts, `[num_envs, width]`."""
+        if self._seeds[0] is not None:
+            self._generator = np.random.default_rng(self._seeds[0])
+            self._sampler.restart()
+            self._reset_seeds()
+        self._reset_options()
+        return self._next_states()
+
+    def step_async(self, actions: np.ndarray) -> None:
+        """Take the actions, `[num_envs]`."""
+        self._actions = np.asarray(actions, dtype=np.int64)
+
+    def step_wait(self) -> VecEnvStepReturn:
+        """Finish every episode and begin the next ones."""
+        rows, actions = self._rows, self._actions
+        decided = self.replay.states[rows]
+        rewards = self.replay.rewards[rows, actions].astype(np.float32)
+        infos = [
+            {
+                **self.replay.info(row, arm),
+                "terminal_observation": state,
+                "TimeLimit.truncated": False,
+            }
+            for row, arm, state in zip(rows.tolist(), actions.tolist(), decided, strict=True)
+        ]
+        return self._next_states(), rewards, np.ones(self.num_envs, dtype=bool), infos
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
+        """Value of an attribute, which all environments share, once per environment."""
+        value = None if attr_name == "render_mode" else getattr(self.replay, attr_name)
+        return [value for _ in self._get_indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
+        """Refuse: the environments are views of one recorded sweep.
+
+        Raises:
+            AttributeError: Always.
+        """
+        raise AttributeError(f"cannot set {attr_name!r}: the environments share one recorded sweep")
+
+    def env_method(
+        self,
+        method_name: str,
+        *method_args: Any,
+        indices: VecEnvIndices = None,
+        **method_kwargs: Any,
+    ) -> list[Any]:
+        """Call a method of the shared replay once per environment."""
+        method = getattr(self.replay, method_name)
+        return [method(*method_args, **method_kwargs) for _ in self._get_indices(indices)]
+
+    def env_is_wrapped(
+        self,
+        wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]],
+        indices: VecEnvIndices = None,
+    ) -> list[bool]:
+        """No environment is wrapped."""
+        return [False for _ in self._get_indices(indices)]
+
+    def _next_states(self) -> np.ndarray:
+        self._rows = self._sampler.draw(self.num_envs, self._generator)
+        return self.replay.states[self._rows]

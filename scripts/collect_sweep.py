@@ -1,0 +1,6 @@
+"""Record the outcome of every block size on many prompts: `python scripts/collect_sweep.py --help`."""
+
+from blockpilot_rl.cli.collect_sweep import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from blockpilot_rl.agents import ALGORITHMS, make_agent
+from blockpilot_rl.agents.hyperparameters import (
+    HYPERPARAMS_FOLDER,
+    parse_assignments,
+    read_yaml,
+    to_dict,
+)
+from blockpilot_rl.errors import BlockPilotError
+
+
+def test_there_is_a_file_for_every_algorithm_and_no_other():
+    assert {path.stem for path in HYPERPARAMS_FOLDER.glob("*.yml")} == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_files_hold_just_what_the_algorithm_takes(algorithm):
+    values = read_yaml(HYPERPARAMS_FOLDER / f"{algorithm}.yml")
+    assert to_dict(make_agent(algorithm).hyperparams) == values
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name", "value"),
+    [
+        ({"learning_rate": "1e-3"}, "learning_rate", 1e-3),
+        ({"learning_rate": 1}, "learning_rate", 1.0),
+        ({"n_timesteps": 1e6}, "n_timesteps", 1_000_000),
+        ({"hidden": [32, 16]}, "hidden", (32, 16)),
+        ({"hidden": "32,16"}, "hidden", (32, 16)),
+        ({"hidden": 32}, "hidden", (32,)),
+        ({"hidden": []}, "hidden", ()),
+        ({"activation": "relu"}, "activation", "relu"),
+    ],
+)
+def test_values_are_read_as_their_types(overrides, name, value):
+    found = getattr(make_agent("ppo", hyperparams=overrides).hyperparams, name)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_null_where_it_is_allowed():
+    assert make_agent("fixed", hyperparams={"block_size": None}).hyperparams.block_size is None
+    assert make_agent("fixed", hyperparams={"block_size": 4}).hyperparams.block_size == 4
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "overrides", "message"),
+    [
+        ("ppo", {"learning_rat": 1}, "Did you mean 'learning_rate'"),
+        ("random", {"epochs": 1}, "it has none"),
+        ("ppo", {"learning_rate": "fast"}, "learning_rate must be a number, not 'fast'"),
+        ("ppo", {"learning_rate": True}, "must be a number"),
+        ("ppo", {"n_timesteps": None}, "n_timesteps must be a whole number"),
+        ("ppo", {"n_timesteps": 1.5}, "n_timesteps must be a whole number"),
+        ("ppo", {"n_timesteps": 0}, "n_timesteps must be at least 1"),
+        ("ppo", {"learning_rate": 0}, "learning_rate must be positive"),
+        ("ppo", {"ent_coef": -1}, "ent_coef must be 0 or more"),
+        ("ppo", {"batch_size": 1000}, "divide n_envs"),
+        ("ppo", {"activation": "gelu"}, "activation must be tanh or relu"),
+        ("ppo", {"hidden": [0]}, "positive widths"),
+        ("supervised", {"epochs": 0}, "epochs must be at least 1"),
+        ("supervised", {"activation": "gelu"}, "activation must be tanh or relu"),
+        ("reward-regression", {"alphas": []}, "at least one"),
+        ("reward-regression", {"alphas": [0]}, "positive"),
+        ("fixed", {"block_size": 0}, "at least 1"),
+    ],
+)
+def test_bad_values(algorithm, overrides, message):
+    with pytest.raises(BlockPilotError, match=message):
+        make_agent(algorithm, hyperparams=overrides)
+
+
+def test_assignments_are_yaml():
+    found = parse_assignments(["learning_rate:0.01", "hidden:[8, 4]", "block_size:null"])
+    assert found == {"learning_rate": 0.01, "hidden": [8, 4], "block_size": None}
+
+
+@pytest.mark.parametrize("pair", ["learning_rate", ":3", "hidden:[8"])
+def test_bad_assignments(pair):
+    with pytest.raises(BlockPilotError, match="hyperparameter"):
+        parse_assignments([pair])
+
+
+@pytest.mark.parametrize("text", ["- 1\n", "1: 2\n", "a: [\n", ""])
+def test_bad_files(tmp_path, text):
+    path = tmp_path / "h.yml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(BlockPilotError, match=r"h\.yml"):
+        read_yaml(path)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(BlockPilotError, match="cannot read"):
+        read_yaml(tmp_path / "h.yml")
+
+
+def test_saved_values_read_back_the_same():
+    settings = make_agent("ppo", hyperparams={"hidden": [8]}).hyperparams
+    again = yaml.safe_load(yaml.safe_dump(to_dict(settings)))
+    assert make_agent("ppo", hyperparams=again).hyperparams == settings
+
+
+def test_hyperparams_cannot_be_changed():
+    settings = make_agent("fixed").hyperparams
+    with pytest.raises(AttributeError):
+        settings.block_size = 4

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from blockpilot_rl.cli.compare import main
+from tests.synthetic import synthetic_table
+
+REGRESSION = ["--algos", "reward-regression"]
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("data") / "sweep"
+    synthetic_table(n=1500).save(folder)
+    return str(folder)
+
+
+def numbers(capsys, *argv: str) -> dict:
+    """What the command writes to standard output with --json and nothing else."""
+    assert main([*argv, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def complaint(capsys, *argv: str) -> str:
+    assert main(list(argv)) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    return err
+
+
+def test_the_tables_and_the_verdict(sweep, capsys):
+    assert main(["--sweep", sweep, *REGRESSION, "--seeds", "2"]) == 0
+    out = capsys.readouterr().out
+    for word in ("default size (16)", "best fixed (8)", "random", "reward-regression", "oracle"):
+        assert word in out
+    assert "Block sizes chosen" in out
+    assert "Mean speedup by family" in out
+    assert "Verdict: ship reward-regression: reward-regression gains +" in out
+    assert "its own decisions included" in out
+
+
+def test_json_alone_on_standard_output(sweep, capsys):
+    assert main(["--sweep", sweep, *REGRESSION, "--seeds", "2", "--json"]) == 0
+    out, err = capsys.readouterr()
+    values = json.loads(out)
+    assert "Verdict: ship reward-regression" in err
+    agent = values["agents"]["reward-regression"]
+    assert list(values["agents"]) == ["reward-regression"]
+    assert agent["gain"][1] > 0
+    assert agent["policy_microseconds"] > 0
+    assert len(agent["gain_by_seed"]) == 2
+    assert values["verdict"]["ship"] == "reward-regression"
+    assert values["settings"]["seeds"] == 2
+    assert values["provenance"]["versions"]["python"]
+
+
+def test_json_to_a_file_and_a_report(sweep, capsys, tmp_path):
+    file, report = tmp_path / "out" / "c.json", tmp_path / "report"
+    argv = ["--sweep", sweep, *REGRESSION, "--seeds", "1", "--json", str(file)]
+    assert main([*argv, "--report", str(report)]) == 0
+    assert "Verdict: ship reward-regression" in capsys.readouterr().out
+    values = json.loads(file.read_text(encoding="utf-8"))
+    text = (report / "report.md").read_text(encoding="utf-8")
+    assert values["verdict"]["reason"] in text
+    assert values["verdict"]["ship"] == "reward-regression"
+
+
+@pytest.mark.parametrize("seed", ["0", "10"])
+def test_shuffled_states_give_a_fixed_size(sweep, capsys, seed):
+    """An adaptive choice without signal must not be shipped (vllm-project/vllm#52362)."""
+    argv = ["--sweep", sweep, *REGRESSION, "--seeds", "3", "--seed", seed, "--shuffle-states"]
+    assert main([*argv, "--json"]) == 0
+    out, err = capsys.readouterr()
+    verdict = json.loads(out)["verdict"]
+    assert (verdict["ship"], verdict["block_size"]) == ("fixed", 8)
+    assert "shuffled states" in err
+
+
+def test_the_seed_repeats_the_choices(sweep, capsys):
+    argv = ["--sweep", sweep, *REGRESSION, "--seeds", "1", "--shuffle-states"]
+    arms = [
+        numbers(capsys, *argv, "--seed", seed)["agents"]["reward-regression"]["arms"]
+        for seed in ("3", "3", "4")
+    ]
+    assert arms[0] == arms[1] != arms[2]
+
+
+def test_arms_and_features_are_really_used(sweep, capsys):
+    argv = ["--sweep", sweep, *REGRESSION, "--seeds", "1"]
+    values = numbers(capsys, *argv, "--arms", "1,2,4", "--features", "next_token,prompt")
+    agent = values["agents"]["reward-regression"]
+    assert list(agent["arms"]) == ["1", "2", "4"]
+    assert values["best_fixed"]["block_size"] == 4
+    assert values["default"] is None
+    # Only the hidden state tells anything in this sweep.
+    assert values["verdict"]["ship"] == "fixed"
+    hidden = numbers(capsys, *argv, "--arms", "1,2,4", "--features", "last_hidden")
+    assert hidden["verdict"]["ship"] == "reward-regression"
+
+
+def test_a_lower_confidence_narrows_the_interval(sweep, capsys):
+    argv = ["--sweep", sweep, *REGRESSION, "--seeds", "1", "--confidence"]
+    _, wide_low, wide_high = numbers(capsys, *argv, "0.99")["best_fixed_total"]["gain"]
+    _, low, high = numbers(capsys, *argv, "0.5")["best_fixed_total"]["gain"]
+    assert wide_low < low < high < wide_high
+
+
+def test_the_yardsticks_need_no_training(sweep, capsys):
+    values = numbers(capsys, "--sweep", sweep, "--algos", "fixed,random,oracle")
+    assert values["agents"] == {}
+    assert values["verdict"]["ship"] == "fixed"
+
+
+def test_a_sweep_without_validation_prompts(capsys, tmp_path):
+    table = synthetic_table(n=200)
+    table.select_rows((table.rows["split"] != "validation").to_numpy()).save(tmp_path / "s")
+    values = numbers(capsys, "--sweep", str(tmp_path / "s"), *REGRESSION, "--seeds", "1")
+    assert values["split"]["validation_prompts"] == 0
+
+
+def test_leaked_test_prompts_are_refused(capsys, tmp_path):
+    table = synthetic_table(n=200)
+    split = table.rows["split"].to_numpy()
+    table.states[np.flatnonzero(split == "test")[0]] = table.states[
+        np.flatnonzero(split == "train")[0]
+    ]
+    table.save(tmp_path / "s")
+    message = complaint(capsys, "--sweep", str(tmp_path / "s"), *REGRESSION, "--seeds", "1")
+    assert "leakage: 1 test states are also in the training or validation split" in message
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--algos", "suprvised"], "unknown algorithm 'suprvised'"),
+        (["--algos", "suprvised"], "Did you mean 'supervised'?"),
+        (["--arms", "1,3"], "block size 3 is not an arm"),
+        (["--arms", "2,4"], "begin with 1"),
+        (["--arms", "1,b"], "--arms must be whole numbers"),
+        (["--features", "last_hiden"], "Did you mean 'last_hidden'?"),
+        (["--features", "draft"], "were not recorded"),
+        (["--features", ""], "no state group given"),
+        (["--seeds", "0"], "--seeds must be at least 1"),
+        (["--seed", "-1"], "--seed must be 0 or more"),
+        (["--confidence", "95"], "--confidence must lie between 0 and 1"),
+        (["--shufle-states"], "Did you mean '--shuffle-states'?"),
+        (["--json", "{folder}"], "is a folder"),
+        (["--report", "{file}"], "is a file"),
+        (["--sweep", "{folder}/nowhere"], "no sweep at"),
+    ],
+)
+def test_bad_input_is_one_clear_line(sweep, capsys, tmp_path, argv, message):
+    file = tmp_path / "file"
+    file.write_text("", encoding="utf-8")
+    filled = [word.format(folder=tmp_path, file=file) for word in argv]
+    assert message in complaint(capsys, "--sweep", sweep, *filled)
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_the_script_runs_the_command(sweep, capsys, monkeypatch):
+    script = Path(__file__).parents[2] / "scripts" / "compare.py"
+    monkeypatch.setattr("sys.argv", [str(script), "--sweep", sweep, "--algos", "oracle"])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_path(str(script), run_name="__main__")
+    assert stopped.value.code == 0
+    assert "Verdict: ship fixed block size 8" in capsys.readouterr().out

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.evaluation.choices import Choices
+from blockpilot_rl.evaluation.controls import (
+    refuse_copied_answers,
+    refuse_overlap,
+    shuffle_states,
+)
+from blockpilot_rl.evaluation.oracle import oracle_arms
+from tests.synthetic import synthetic_table
+
+
+@pytest.fixture
+def splits():
+    table = synthetic_table(n=300)
+    return [table.split(name) for name in ("train", "validation", "test")]
+
+
+def with_row(table, row: int, **values):
+    """The table with some columns or the state of one row replaced."""
+    rows, states = table.rows.copy(), table.states.copy()
+    if "id" in values:
+        rows.loc[row, "id"] = values["id"]
+    if "state" in values:
+        states[row] = values["state"]
+    return dataclasses.replace(table, rows=rows, states=states)
+
+
+def test_separate_splits_pass(splits):
+    train, validation, test = splits
+    refuse_overlap([train, validation], test)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_shared_prompt_is_refused(splits, side):
+    learned, test = splits[side], splits[2]
+    leaked = with_row(test, 3, id=learned.rows["id"][5])
+    with pytest.raises(BlockPilotError, match=f"1 test prompts .*{learned.rows['id'][5]}"):
+        refuse_overlap(splits[:2], leaked)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_shared_state_under_another_id_is_refused(splits, side):
+    learned, test = splits[side], splits[2]
+    leaked = with_row(test, 3, state=learned.states[5])
+    with pytest.raises(BlockPilotError, match=f"1 test states .*{test.rows['id'][3]}"):
+        refuse_overlap(splits[:2], leaked)
+
+
+def test_prompts_of_equal_length_are_not_taken_for_the_same(splits):
+    narrow = []
+    for table in splits:
+        layout = table.metadata.state.select(("prompt",))
+        states = np.full((len(table), 1), 3.0, dtype=np.float32)
+        metadata = dataclasses.replace(table.metadata, state=layout)
+        narrow.append(dataclasses.replace(table, metadata=metadata, states=states))
+    refuse_overlap(narrow[:2], narrow[2])
+
+
+def test_choices_that_equal_the_answers_are_refused(splits):
+    test = splits[2]
+    answers = oracle_arms(test)
+    almost = answers.copy()
+    almost[0] = (almost[0] + 1) % len(test.arms)
+    refuse_copied_answers({"good": Choices(almost[None], np.zeros(1))}, test)
+    copied = Choices(np.stack([almost, answers]), np.zeros(2))
+    with pytest.raises(BlockPilotError, match="leakage: agent 'copycat'"):
+        refuse_copied_answers({"copycat": copied}, test)
+
+
+def test_agreement_that_shows_nothing_is_let_pass(splits):
+    test = splits[2]
+    constant = dataclasses.replace(test, seconds=np.ones(test.seconds.shape) / [1, 2, 3, 4, 5])
+    refuse_copied_answers(
+        {"fixed-like": Choices(oracle_arms(constant)[None], np.zeros(1))}, constant
+    )
+    few = test.select_rows(np.arange(3))
+    refuse_copied_answers({"lucky": Choices(oracle_arms(few)[None], np.zeros(1))}, few)
+
+
+def test_shuffling_moves_the_states_and_nothing_else(splits):
+    train = splits[0]
+    shuffled = shuffle_states(train, np.random.default_rng(0))
+    assert (shuffled.states == train.states).all(axis=1).sum() < 10
+    order = np.lexsort(train.states.T), np.lexsort(shuffled.states.T)
+    np.testing.assert_array_equal(train.states[order[0]], shuffled.states[order[1]])
+    np.testing.assert_array_equal(shuffled.rewards, train.rewards)
+    assert shuffled.rows.equals(train.rows)
