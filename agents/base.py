@@ -100,9 +100,18 @@ class Problem:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Problem:
-        """Read what `to_dict` gave."""
-        groups = tuple((str(name), int(width)) for name, width in values["state"])
-        return cls(**{**values, "arms": tuple(values["arms"]), "state": StateLayout(groups)})
+        """Read what `to_dict` gave.
+
+        Raises:
+            BlockPilotError: If a key is missing or unknown, or a value of a wrong type.
+        """
+        try:
+            groups = tuple((str(name), int(width)) for name, width in values["state"])
+            return cls(**{**values, "arms": tuple(values["arms"]), "state": StateLayout(groups)})
+        except (KeyError, TypeError, ValueError) as error:
+            raise BlockPilotError(
+                f"{AGENT_FILE} describes no valid problem ({error}); train the agent again"
+            ) from error
 
 
 class Agent(ABC, Generic[H]):

@@ -113,7 +113,7 @@ class Monitor:
         score = self._score(agent, validation)
         self._record(step, score)
         if self._on_progress is not None:
-            self._on_progress(step, total)
+            self._on_progress(min(step, total), total)
         return score.reward
 
     def conclude(self, agent: Agent[Any], validation: SweepTable) -> None:

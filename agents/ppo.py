@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -198,9 +199,12 @@ class PPOAgent(Agent[PPOHyperparams]):
 
     def _load_model(self, folder: Path) -> None:
         path = folder / MODEL_FILE
-        if not path.is_file():
-            raise BlockPilotError(f"run {folder} is incomplete ({MODEL_FILE} is missing)")
-        self.model = PPO.load(path, device=self.device)
+        try:
+            self.model = PPO.load(path, device=self.device)
+        except (OSError, ValueError, KeyError, RuntimeError, BadZipFile) as error:
+            raise BlockPilotError(
+                f"{path} is missing or corrupt ({type(error).__name__}); train the agent again"
+            ) from error
 
 
 class KeepBest(BaseCallback):

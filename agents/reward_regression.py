@@ -33,10 +33,9 @@ class RewardRegressionHyperparams:
 class RewardRegressionAgent(PolicyAgent[RewardRegressionHyperparams]):
     """Predicts every arm's gain over the best fixed size and takes the best.
 
-    How much faster one prompt decodes than another, whatever the arm, is most of a reward's
-    variance and says nothing about the choice, so the reward of the best fixed size is subtracted.
-    The penalty is chosen by the mean reward of the choices on the validation split, not by the
-    error of the predictions; of equally good ones the strongest is taken.
+    All arms of a prompt are known, so nothing has to be explored. The penalty is chosen by the
+    mean reward of the choices on the validation split, not by the error of the predictions; of
+    equally good ones the strongest is taken.
     """
 
     algorithm = "reward-regression"

@@ -8,7 +8,7 @@ import os
 import platform
 import subprocess
 import sys
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def provenance() -> dict[str, Any]:
         "cpu": _cpu_model(),
         "cpus": _usable_cpus(),
         "threads": torch.get_num_threads(),
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 

@@ -1,4 +1,4 @@
-"""Record the outcome of every block size on many prompts: `python scripts/collect_sweep.py --help`."""
+"""Record the outcome of every block size: `python scripts/collect_sweep.py --help`."""
 
 from blockpilot_rl.cli.collect_sweep import main
 

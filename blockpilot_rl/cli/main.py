@@ -17,6 +17,7 @@ COMMANDS = {
     "compare": "compare learned policies with fixed block sizes on held-out prompts",
     "export-policy": "export a trained agent as a policy that needs no RL library",
     "train-drafter": "train a DFlash drafter for a target",
+    "quickstart": "train, compare, export and decode, on the bundled sweep",
 }
 
 

@@ -11,7 +11,13 @@ import inspect
 import os
 import re
 import sys
-from argparse import Action, ArgumentError, ArgumentParser, Namespace
+from argparse import (
+    Action,
+    ArgumentDefaultsHelpFormatter,
+    ArgumentError,
+    ArgumentParser,
+    Namespace,
+)
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING
 from pathlib import Path
@@ -131,11 +137,26 @@ def run(
     return code
 
 
+class _Formatter(ArgumentDefaultsHelpFormatter):
+    """Adds a flag's default to its help where there is one and the help does not tell it."""
+
+    def _get_help_string(self, action: Action) -> str | None:
+        if action.default is None or "(default" in (action.help or ""):
+            return action.help
+        return super()._get_help_string(action)
+
+
 class _Parser(HfArgumentParser):
     """The flags of one config class and `--config`."""
 
     def __init__(self, config_class: Any, **options: Any) -> None:
-        super().__init__(config_class, allow_abbrev=False, exit_on_error=False, **options)
+        super().__init__(
+            config_class,
+            allow_abbrev=False,
+            exit_on_error=False,
+            formatter_class=_Formatter,
+            **options,
+        )
         self.fields = [action for action in self._actions if action.dest != "help"]
         self.add_argument(
             "--config",

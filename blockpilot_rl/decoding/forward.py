@@ -102,7 +102,7 @@ class LeanForward:
         padding: torch.Tensor | None = None,
     ) -> Hidden:
         """Append tokens to the cache; see `TargetForward`."""
-        batch, n = input_ids.shape
+        n = input_ids.shape[1]
         start, end = cache.length, cache.length + n
         mask = causal_mask(n, end, self.groups, input_ids.device)
         if padding is None:

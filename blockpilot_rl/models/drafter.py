@@ -8,7 +8,7 @@ Flash Speculative Decoding", 2026). Tensor names and config follow the z-lab che
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -221,7 +221,7 @@ class DFlashDraftModel(Qwen3PreTrainedModel):
 
     config_class = DFlashConfig
     main_input_name = "noise_embeds"
-    _no_split_modules = ["DFlashLayer"]
+    _no_split_modules: ClassVar[list[str]] = ["DFlashLayer"]
 
     def __init__(self, config: DFlashConfig) -> None:
         """Build the layers.

@@ -231,7 +231,7 @@ class Trainer:
         return self._order
 
     def draft_hidden(self, batch: Batch) -> torch.Tensor:
-        """Final hidden states at the masked positions, `[batch, blocks, block_size - 1, hidden]`."""
+        """Hidden states at the masked positions, `[batch, blocks, block_size - 1, hidden]`."""
         rows, blocks = batch.anchors.shape
         size = batch.labels.shape[2] + 1
         noise = self.mask_embedding.repeat(rows, blocks, size, 1)

@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from blockpilot_rl.agents import load_agent
+from blockpilot_rl.agents.static import FixedAgent
+from blockpilot_rl.cli.train_agent import main
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.provenance import sha256_file
+from blockpilot_rl.sweeps.table import SweepTable
+from tests.synthetic import synthetic_table
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "train_agent.py"
+QUICK_PPO = ["-params", "n_timesteps:8192", "n_envs:128", "batch_size:128", "eval_freq:2048"]
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data") / "sweep"
+    synthetic_table(500).save(folder)
+    return folder
+
+
+@pytest.fixture
+def train(sweep, tmp_path):
+    """Train with `main`; returns the exit code. Runs go below `logs`."""
+
+    def call(*words):
+        return main(["--sweep", str(sweep), "-f", str(tmp_path / "logs"), *map(str, words)])
+
+    return call
+
+
+def folder(tmp_path, algorithm, number=1):
+    return tmp_path / "logs" / algorithm / f"BlockSize-v0_{number}"
+
+
+def curves(path):
+    return EventAccumulator(str(path)).Reload().Tags()["scalars"]
+
+
+def test_leaves_a_complete_run(train, tmp_path, sweep, capsys):
+    assert train("--algo", "ppo", "--seed", 3, *QUICK_PPO) == 0
+    run = folder(tmp_path, "ppo")
+    assert {path.name for path in run.iterdir() if "tfevents" not in path.name} == {
+        "agent.json",
+        "args.yml",
+        "best_model.zip",
+        "command.txt",
+        "config.yml",
+        "evaluations.json",
+        "provenance.json",
+    }
+    arguments = yaml.safe_load((run / "args.yml").read_text(encoding="utf-8"))
+    assert (arguments["algo"], arguments["seed"], arguments["sweep"]) == ("ppo", 3, str(sweep))
+    config = yaml.safe_load((run / "config.yml").read_text(encoding="utf-8"))
+    assert (config["n_timesteps"], config["n_envs"]) == (8192, 128)
+    origin = json.loads((run / "provenance.json").read_text(encoding="utf-8"))
+    assert origin["sweep"]["sha256"] == sha256_file(sweep / "sweep.parquet")
+    assert origin["sweep"]["train_prompts"] == len(SweepTable.load(sweep).split("train"))
+    assert {"validation/reward", "validation/regret", "train/loss"} <= set(curves(run))
+    evaluations = json.loads((run / "evaluations.json").read_text(encoding="utf-8"))
+    assert len(evaluations["history"]) == 4
+    best = max(entry["reward"] for entry in evaluations["history"])
+    assert evaluations["result"]["reward"] == best
+    printed = capsys.readouterr().out
+    for part in (f"{best:.3f}×", "best fixed size (", "oracle", f"export_policy.py {run} --out"):
+        assert part in printed
+
+
+@pytest.mark.parametrize("algorithm", ["supervised", "reward-regression", "fixed", "oracle"])
+def test_every_algorithm_leaves_a_run(algorithm, train, tmp_path, sweep):
+    assert train("--algo", algorithm) == 0
+    run = folder(tmp_path, algorithm)
+    assert "validation/gap_closed" in curves(run)
+    test = SweepTable.load(sweep).split("test")
+    assert len(load_agent(run).choose(test)) == len(test)
+
+
+def test_same_seed_same_policy(train, tmp_path):
+    for seed in (0, 0, 1):
+        assert train("--algo", "ppo", "--seed", seed, "--verbose", 0, *QUICK_PPO) == 0
+    first, second, other = (
+        load_agent(folder(tmp_path, "ppo", number)).to_policy().state_dict() for number in (1, 2, 3)
+    )
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not torch.equal(first["net.0.weight"], other["net.0.weight"])
+
+
+def test_numbers_count_up_and_nothing_is_overwritten(train, tmp_path):
+    assert train("--algo", "fixed") == 0
+    before = (folder(tmp_path, "fixed") / "agent.json").stat()
+    folder(tmp_path, "fixed", 7).mkdir()
+    (tmp_path / "logs" / "fixed" / "BlockSize-v0_9x").mkdir()
+    assert train("--algo", "fixed") == 0
+    assert (folder(tmp_path, "fixed", 8) / "agent.json").is_file()
+    assert (folder(tmp_path, "fixed") / "agent.json").stat() == before
+
+
+def test_hyperparameters_come_from_file_pairs_and_flags(train, tmp_path):
+    """The flag of its own beats the pair, which beats the file, which beats the defaults."""
+    file = tmp_path / "mine.yml"
+    file.write_text("n_envs: 64\nn_steps: 2\nbatch_size: 64\nent_coef: 0.5\n", encoding="utf-8")
+    pairs = ["-params", "n_steps:4", "n_timesteps:9999", "hidden:[8]", "learning_rate:1e-3"]
+    assert train("-conf", file, *pairs, "-n", 512, "--eval-freq", 256) == 0
+    settings = load_agent(folder(tmp_path, "ppo")).hyperparams
+    assert (settings.n_envs, settings.n_steps, settings.ent_coef) == (64, 4, 0.5)
+    assert (settings.n_timesteps, settings.eval_freq) == (512, 256)
+    assert (settings.hidden, settings.learning_rate) == ((8,), 0.001)
+
+
+def test_arms_and_features(train, tmp_path):
+    assert train("--algo", "fixed", "--arms", "1,4,16", "--features", "prompt,next_token") == 0
+    problem = load_agent(folder(tmp_path, "fixed")).problem
+    assert problem.arms == (1, 4, 16)
+    assert problem.state.names == ("prompt", "next_token")
+
+
+def test_events_elsewhere(train, tmp_path):
+    assert train("--algo", "fixed", "-tb", tmp_path / "events") == 0
+    assert "validation/reward" in curves(tmp_path / "events" / "fixed" / "BlockSize-v0_1")
+    assert not list(folder(tmp_path, "fixed").glob("*tfevents*"))
+
+
+def test_saved_arguments_train_the_same_again(train, tmp_path):
+    assert train("--algo", "reward-regression", "--seed", 5) == 0
+    run = folder(tmp_path, "reward-regression")
+    assert main(["--config", str(run / "args.yml")]) == 0
+    again = load_agent(folder(tmp_path, "reward-regression", 2))
+    assert again.seed == 5
+    ours, theirs = again.policy.state_dict(), load_agent(run).policy.state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_quiet(train, capsys):
+    assert train("--algo", "fixed", "--verbose", 0) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_progress_goes_to_standard_error(train, capsys):
+    assert train("--algo", "supervised", "-P", "-params", "epochs:3") == 0
+    captured = capsys.readouterr()
+    assert "supervised" in captured.err
+    assert "100%" in captured.err
+
+
+def test_too_few_validation_prompts_are_noted(tmp_path, caplog):
+    table = synthetic_table(60)
+    table.select_rows((table.rows["split"] != "validation").to_numpy()).save(tmp_path / "sweep")
+    words = ["--algo", "fixed", "--sweep", str(tmp_path / "sweep"), "-f", str(tmp_path / "logs")]
+    assert main(words) == 0
+    saved = (folder(tmp_path, "fixed") / "evaluations.json").read_text(encoding="utf-8")
+    assert "held-out training prompts" in json.loads(saved)["notes"][0]
+    assert "held-out training prompts" in caplog.text
+
+
+def test_an_interrupted_run_does_not_look_complete(train, tmp_path, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FixedAgent, "_fit", interrupted)
+        assert train("--algo", "fixed") == 130
+    with pytest.raises(BlockPilotError, match="training did not finish"):
+        load_agent(folder(tmp_path, "fixed"))
+    assert train("--algo", "fixed") == 0
+    assert load_agent(folder(tmp_path, "fixed", 2)).algorithm == "fixed"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--algo", "pppo"], "Did you mean 'ppo'"),
+        (["--algos", "ppo"], "Did you mean '--algo'"),
+        (["--features", "last_hiden"], "Did you mean 'last_hidden'"),
+        (["--features", "draft"], "not recorded"),
+        (["--arms", "1,three"], "--arms must be whole numbers"),
+        (["--arms", "1,3"], "block size 3 is not an arm"),
+        (["--arms", "4,8"], "begin with 1"),
+        (["-params", "lr:1"], "ppo has no hyperparameter 'lr'"),
+        (["-params", "learning_rate"], "key:value"),
+        (["-conf", "nowhere.yml"], "cannot read hyperparameters nowhere.yml"),
+        (["--algo", "fixed", "-n", "100"], "fixed has no hyperparameter 'n_timesteps'"),
+        (["--sweep", "nowhere"], "no sweep at nowhere"),
+        (["--seed", "-1"], "seed must be 0 or more"),
+        (["--seed", "one"], "--seed"),
+        (["--device", "gpu7"], "device 'gpu7'"),
+        (["--verbose", "7"], "--verbose"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(train, tmp_path, capsys, words, message):
+    assert train(*words) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+    assert not (tmp_path / "logs").exists()
+
+
+def test_corrupt_sweep(train, sweep, tmp_path, capsys):
+    broken = shutil.copytree(sweep, tmp_path / "broken")
+    (broken / "sweep.parquet").write_bytes(b"PAR1 nonsense")
+    assert train("--sweep", broken) == 2
+    assert "is corrupt" in capsys.readouterr().err
+
+
+def test_log_folder_is_a_file(train, tmp_path, capsys):
+    (tmp_path / "logs").write_text("", encoding="utf-8")
+    assert train("--algo", "fixed") == 2
+    assert "cannot create a run folder" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_script(sweep, tmp_path):
+    result = subprocess.run(
+        [sys.executable, SCRIPT, "--algo", "reward-regression", "--sweep", sweep],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "saved: logs/reward-regression/BlockSize-v0_1" in result.stdout
+    command = (folder(tmp_path, "reward-regression") / "command.txt").read_text(encoding="utf-8")
+    assert "train_agent.py --algo reward-regression" in command
+    assert np.isfinite(load_agent(folder(tmp_path, "reward-regression")).problem.best_fixed)
