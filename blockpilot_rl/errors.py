@@ -1,8 +1,9 @@
-"""The one error that bad input raises, and the hint that names the closest match."""
+"""The one error that bad input raises, and what helps to write it."""
 
 from __future__ import annotations
 
 import difflib
+import textwrap
 from collections.abc import Iterable
 
 
@@ -26,3 +27,16 @@ def closest(name: str, known: Iterable[str]) -> str:
     """
     matches = difflib.get_close_matches(name, [str(word) for word in known], n=1)
     return f" Did you mean {matches[0]!r}?" if matches else ""
+
+
+def one_line(error: BaseException) -> str:
+    """Shorten another library's error to one line.
+
+    Args:
+        error: What was raised.
+
+    Returns:
+        The beginning of its message without line breaks, or the name of its class if it has none.
+    """
+    message = " ".join(str(error).split())
+    return textwrap.shorten(message, 200, placeholder=" …") or type(error).__name__

@@ -22,7 +22,8 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import write_json
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.provenance import provenance
-from blockpilot_rl.sweeps.collect import SweepConfig, assemble, collect_shards, measure_rows
+from blockpilot_rl.sweeps.collect import Collection, SweepConfig, assemble, measure_rows
+from blockpilot_rl.sweeps.continuations import ContinuationStore
 from blockpilot_rl.sweeps.prompts import Prompt, builtin_suite, load_prompts
 from blockpilot_rl.sweeps.table import DEFAULT_ARMS
 
@@ -47,7 +48,12 @@ class CollectSweepConfig:
     dtype: str = arg("float32", help="dtype of the texts: float32, bfloat16 or float16")
     latency_dtype: str = arg("bfloat16", help="dtype of the timed passes")
     device: str = arg("cpu", help="where both models run")
-    part: str = arg("1/1", metavar="I/N", help="record only part I of N, then stop (N > 1)")
+    continuations: str | None = arg(
+        None, metavar="DIR", help="folder of the target's answers, to keep them for other drafters"
+    )
+    part: str = arg(
+        "1/1", metavar="I/N", help="only let the target answer part I of N, then stop (N > 1)"
+    )
     measure: int = arg(0, help="prompts to decode for real under every arm, to check the times")
     repeats: int = arg(30, help="rounds of the latency profile")
     seed: int = arg(0, help="of the order in which arms are timed")
@@ -108,30 +114,33 @@ def collect_sweep(config: CollectSweepConfig) -> None:
     prompts, sweep = config.load_prompts(), config.sweep_config()
     pair = load_pair(config.target, config.drafter, config.dtype, config.device)
     decoder = Decoder(pair)
-    shards = out.with_name(f"{out.name}.partial")
+    unfinished = out.with_name(f"{out.name}.partial")
+    answers = Path(config.continuations or unfinished / "continuations")
+    store = ContinuationStore(answers, prompts, config.max_new_tokens)
+    collection = Collection(decoder, store, sweep, unfinished)
     part = part_of(config.part)
     with Progress(console=console) as progress:
-        collect_shards(
-            decoder, prompts, sweep, shards, part, _bar(progress, "prompts", len(prompts))
-        )
+        bar = _bar(progress, "answer", len(prompts))
+        store.record(pair, decoder.target, decoder.layer_ids, part, bar)
         if part[1] > 1:
-            console.print(f"part {config.part} is recorded; run without --part to finish")
+            console.print(f"part {config.part} is answered; run without --part to finish")
             return
+        collection.replay_shards(_bar(progress, "replay", len(prompts)))
         timed = decoder
         if config.latency_dtype != config.dtype:
             timed = Decoder(
                 load_pair(config.target, config.drafter, config.latency_dtype, config.device)
             )
-        profile = _profile(config, timed, shards / "latency.json", progress)
-        latency = {"dtype": str(timed.pair.dtype).removeprefix("torch."), "device": _device(timed)}
-        table = assemble(decoder, prompts, sweep, shards, profile, latency)
+        profile = _profile(config, timed, unfinished / "latency.json", progress)
+        dtype = str(timed.pair.dtype).removeprefix("torch.")
+        table = assemble(collection, profile, dtype, _device(timed))
         if config.measure:
             rng = np.random.default_rng(config.seed)
             rows = rng.choice(len(table), size=min(config.measure, len(table)), replace=False)
             bar = _bar(progress, "measure", len(rows))
             table = measure_rows(timed, table, prompts, rows.tolist(), config.seed, bar)
     table.save(out)
-    shutil.rmtree(shards)
+    shutil.rmtree(unfinished)
     for line in _report(table.metadata.provenance["ended_with_first_token"], len(table), out):
         console.print(line)
 

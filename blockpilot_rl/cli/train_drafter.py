@@ -14,13 +14,14 @@ from torch.utils.tensorboard import SummaryWriter
 from blockpilot_rl.cli.lists import part_of, whole_numbers
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.forward import target_forward
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_directory, write_json
 from blockpilot_rl.models.pairs import Pair, load_pair
 from blockpilot_rl.provenance import provenance
+from blockpilot_rl.sweeps.continuations import ContinuationStore
 from blockpilot_rl.sweeps.prompts import builtin_suite
 from blockpilot_rl.training.acceptance import measure_acceptance, summarise_acceptance
-from blockpilot_rl.training.corpus import load_corpus, regenerate
 from blockpilot_rl.training.recipe import RecipeConfig, Trainer, choose_mask_token, new_drafter
 
 _RECIPE = RecipeConfig()
@@ -110,25 +111,24 @@ def train_drafter(config: TrainDrafterConfig) -> None:
     pair = load_pair(config.target, None, config.dtype, config.device, with_drafter=False)
     prompts = builtin_suite(config.suite_size, splits=["drafter"])
     part = part_of(config.part)
+    store = ContinuationStore(out / "corpus", prompts, config.max_new_tokens)
     with Progress(console=console) as progress:
         task = progress.add_task("corpus", total=len(prompts))
-        regenerate(
+        store.record(
             pair,
+            target_forward(pair.target, list(recipe.target_layer_ids)),
             recipe.target_layer_ids,
-            prompts,
-            out / "corpus",
-            config.max_new_tokens,
             part,
             lambda done, total: progress.update(task, completed=done, total=total),
         )
     if part[1] > 1:
         console.print(f"part {config.part} of the corpus is done; run without --part to train")
         return
-    examples = load_corpus(out / "corpus")
+    answers = [answer for shard in store.read() for answer in shard.continuations]
     mask = config.mask_token_id
     if mask is None:
-        mask = choose_mask_token(pair, examples)
-    trainer = Trainer(new_drafter(pair, examples, mask, recipe), pair, examples, recipe)
+        mask = choose_mask_token(pair, answers)
+    trainer = Trainer(new_drafter(pair, answers, mask, recipe), pair, answers, recipe)
     _train(trainer, out, console)
     with atomic_directory(out / "drafter", overwrite=True) as partial:
         trainer.export().save_pretrained(partial)

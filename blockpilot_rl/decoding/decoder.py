@@ -18,14 +18,7 @@ import torch
 from blockpilot_rl.decoding.batched import greedy
 from blockpilot_rl.decoding.drafting import LeanDrafter
 from blockpilot_rl.decoding.forward import target_forward
-from blockpilot_rl.decoding.state import (
-    StateLayout,
-    draft_features,
-    next_token_features,
-    prompt_features,
-    state_layout,
-    validate_groups,
-)
+from blockpilot_rl.decoding.state import StateLayout, compute_state, state_layout
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import Pair
 
@@ -140,8 +133,9 @@ class Decoder:
     def __init__(self, pair: Pair) -> None:
         """Prepare the lean passes of both models."""
         self.pair = pair
-        layer_ids = [] if pair.drafter is None else list(pair.drafter.config.target_layer_ids)
-        self.target = target_forward(pair.target, layer_ids)
+        ids = [] if pair.drafter is None else pair.drafter.config.target_layer_ids
+        self.layer_ids: list[int] = list(ids)
+        self.target = target_forward(pair.target, self.layer_ids)
         self.drafter = None if pair.drafter is None else LeanDrafter(pair.drafter, self.target)
         self._stops = frozenset(pair.stop_token_ids)
 
@@ -223,14 +217,13 @@ class Decoder:
         Returns:
             `[width]`, float32.
         """
-        validate_groups(groups)
-        parts = {
-            "last_hidden": lambda: prefill.last_hidden.float(),
-            "next_token": lambda: next_token_features(prefill.logits),
-            "prompt": lambda: prompt_features(prefill.prompt_tokens).to(prefill.logits.device),
-            "draft": lambda: draft_features(self._first_draft(prefill)),
-        }
-        return torch.cat([parts[name]() for name in groups])
+        return compute_state(
+            groups,
+            prefill.last_hidden,
+            prefill.logits,
+            prefill.prompt_tokens,
+            lambda: self._first_draft(prefill),
+        )
 
     def _first_draft(self, prefill: Prefill) -> torch.Tensor:
         """Draft logits of the first block at the drafter's own size."""

@@ -90,11 +90,17 @@ class LatencyProfile:
         return seconds
 
 
+def default_contexts(limit: int) -> tuple[int, ...]:
+    """Four context lengths up to 384 tokens, or up to `limit` if that is less."""
+    longest = min(384, limit)
+    return tuple(longest * quarter // 4 for quarter in (1, 2, 3, 4))
+
+
 @torch.inference_mode()
 def measure_latency(
     decoder: Decoder,
     block_sizes: Sequence[int],
-    contexts: Sequence[int] = (32, 128, 256, 384),
+    contexts: Sequence[int] | None = None,
     repeats: int = 30,
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -104,7 +110,7 @@ def measure_latency(
     Args:
         decoder: The pair's decoder.
         block_sizes: Sizes to measure, increasing from 1.
-        contexts: Context lengths, in tokens; at least two.
+        contexts: Context lengths, in tokens; at least two. None for `default_contexts`.
         repeats: Rounds over all block sizes at each context length.
         seed: Of the order within rounds.
         progress: Called with the finished rounds and their total.
@@ -112,6 +118,8 @@ def measure_latency(
     Raises:
         BlockPilotError: If the grid is empty.
     """
+    if contexts is None:
+        contexts = default_contexts(decoder.pair.max_length - max(block_sizes) - 8)
     if len(set(contexts)) < 2 or repeats < 1 or not block_sizes:
         raise BlockPilotError("a latency profile needs block sizes, two contexts and one repeat")
     if decoder.drafter is None and max(block_sizes) > 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -141,3 +141,33 @@ def draft_features(draft_logits: torch.Tensor) -> torch.Tensor:
         `[block_size - 1]`, float32.
     """
     return torch.softmax(draft_logits.float(), dim=-1).amax(dim=-1)
+
+
+def compute_state(
+    groups: Sequence[str],
+    last_hidden: torch.Tensor,
+    logits: torch.Tensor,
+    prompt_tokens: int,
+    first_draft: Callable[[], torch.Tensor],
+) -> torch.Tensor:
+    """Compute state groups of one prompt.
+
+    Args:
+        groups: Names of the groups, in order.
+        last_hidden: Final-norm hidden state of the last prompt token, `[hidden]`.
+        logits: The target's logits for the first token, `[vocab]`.
+        prompt_tokens: Length of the prompt.
+        first_draft: Gives the draft logits of the first block, `[block_size - 1, draft_vocab]`;
+            called only if the group `draft` is asked for.
+
+    Returns:
+        `[width]`, float32.
+    """
+    validate_groups(groups)
+    parts: dict[str, Callable[[], torch.Tensor]] = {
+        "last_hidden": last_hidden.float,
+        "next_token": lambda: next_token_features(logits),
+        "prompt": lambda: prompt_features(prompt_tokens).to(logits.device),
+        "draft": lambda: draft_features(first_draft()),
+    }
+    return torch.cat([parts[name]() for name in groups])

@@ -13,11 +13,12 @@ from huggingface_hub.errors import (
     HFValidationError,
     LocalEntryNotFoundError,
     OfflineModeIsEnabled,
+    StrictDataclassError,
 )
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.models.drafter import DFlashConfig, DFlashDraftModel
 
 ARCHITECTURES = ("DFlashDraftModel",)
@@ -68,6 +69,8 @@ def read_config(folder: Path) -> DFlashConfig:
         raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise BlockPilotError(f"drafter config {path} cannot be read as JSON: {error}") from error
+    if not isinstance(raw, dict):
+        raise BlockPilotError(f"drafter config {path} holds no JSON object")
     architectures = raw.get("architectures") or []
     if not set(architectures) & set(ARCHITECTURES):
         raise BlockPilotError(
@@ -76,8 +79,8 @@ def read_config(folder: Path) -> DFlashConfig:
         )
     try:
         return DFlashConfig(**{k: v for k, v in raw.items() if k not in ("model_type", "auto_map")})
-    except (TypeError, ValueError) as error:
-        raise BlockPilotError(f"drafter config {path} is invalid: {error}") from error
+    except (TypeError, ValueError, StrictDataclassError) as error:
+        raise BlockPilotError(f"drafter config {path} is invalid: {one_line(error)}") from error
 
 
 def load_drafter(
@@ -105,7 +108,7 @@ def load_drafter(
             tensors.update(load_file(file))
         except (OSError, SafetensorError) as error:
             raise BlockPilotError(f"drafter weights {file} are corrupt: {error}") from error
-    model = DFlashDraftModel(config)
+    model = _build(config, folder)
     expected = {key: value.shape for key, value in model.state_dict().items()}
     missing = sorted(expected.keys() - tensors.keys())
     unclaimed = sorted(tensors.keys() - expected.keys())
@@ -122,4 +125,20 @@ def load_drafter(
             f"the config wants {tuple(expected[key])}"
         )
     model.load_state_dict(tensors)
-    return model.to(dtype=dtype or tensors["fc.weight"].dtype, device=device).eval()
+    model.to(device)  # type: ignore[arg-type]  # transformers' decorator hides the signature
+    model.to(dtype or tensors["fc.weight"].dtype)  # type: ignore[arg-type]
+    model.eval()  # type: ignore[no-untyped-call]
+    return model
+
+
+def _build(config: DFlashConfig, folder: Path) -> DFlashDraftModel:
+    try:
+        return DFlashDraftModel(config)
+    except BlockPilotError as error:
+        raise BlockPilotError(f"{folder}: {error}") from error
+    # Values of a wrong kind show only here, in as many ways as there are layers.
+    except Exception as error:
+        raise BlockPilotError(
+            f"drafter config {folder / 'config.json'} describes no model that can be built: "
+            f"{one_line(error)}"
+        ) from error

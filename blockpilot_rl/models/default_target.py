@@ -15,7 +15,7 @@ import torch
 from filelock import FileLock
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.files import atomic_directory
 from blockpilot_rl.provenance import sha256_file
 
@@ -97,8 +97,9 @@ def convert_gguf(gguf: Path, folder: Path, sha256: str | None = None) -> None:
         quantised = AutoModelForCausalLM.from_pretrained(
             str(gguf.parent), gguf_file=gguf.name, dtype=torch.bfloat16
         )
-    except (OSError, ValueError, KeyError) as error:
-        raise BlockPilotError(f"cannot read {gguf} as a GGUF model: {error}") from error
+    # A broken file fails in as many ways as its reader has steps, hence `Exception`.
+    except Exception as error:
+        raise BlockPilotError(f"cannot read {gguf} as a GGUF model: {one_line(error)}") from error
     with atomic_directory(folder) as partial:
         _without_quantisation(quantised).save_pretrained(partial)
         tokenizer.save_pretrained(partial)
@@ -109,7 +110,8 @@ def _without_quantisation(model: PreTrainedModel) -> PreTrainedModel:
     config = type(model.config).from_dict(
         {k: v for k, v in model.config.to_dict().items() if k != "quantization_config"}
     )
-    copy = type(model)(config).to(torch.bfloat16)
+    copy = type(model)(config)
+    copy.to(torch.bfloat16)  # type: ignore[arg-type]  # transformers' decorator hides the signature
     copy.load_state_dict(model.state_dict())
     copy.generation_config = model.generation_config
     return copy

@@ -78,7 +78,7 @@ class DFlashConfig(Qwen3Config):
                 self.num_target_layers, self.num_hidden_layers
             )
         self.dflash_config = inner
-        super().__post_init__(**kwargs)
+        super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]
 
     @property
     def mask_token_id(self) -> int | None:
@@ -112,6 +112,11 @@ def validate_drafter_config(config: DFlashConfig) -> None:
         raise BlockPilotError(
             "drafter config names no target_layer_ids and no num_target_layers to derive them from"
         )
+    for name in ("mask_token_id", "block_size"):
+        if not isinstance(getattr(config, name), int):
+            raise BlockPilotError(
+                f"drafter config: {name} {getattr(config, name)!r} must be a whole number"
+            )
     if config.num_target_layers is not None:
         allowed = range(config.num_target_layers - 1)
         outside = [i for i in config.target_layer_ids if i not in allowed]
@@ -132,7 +137,7 @@ class DFlashAttention(Qwen3Attention):
         super().__init__(config, layer_idx)
         self.is_causal = False
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         hidden_states: torch.Tensor,
         context: torch.Tensor,
@@ -170,7 +175,8 @@ class DFlashAttention(Qwen3Attention):
         output = nn.functional.scaled_dot_product_attention(
             query, key, value, attn_mask=attention_mask, scale=self.scaling, enable_gqa=True
         )
-        return self.o_proj(output.transpose(1, 2).reshape(batch, block, -1))
+        projected: torch.Tensor = self.o_proj(output.transpose(1, 2).reshape(batch, block, -1))
+        return projected
 
     def _windowed(
         self, mask: torch.Tensor | None, block: int, length: int, device: torch.device
@@ -180,6 +186,7 @@ class DFlashAttention(Qwen3Attention):
             raise BlockPilotError("sliding-window drafters need masks over all cached keys")
         keys = torch.arange(length, device=device)
         distance = (keys[-block:, None] - keys[None, :]).abs()
+        assert self.sliding_window is not None
         near = (distance < self.sliding_window)[None, None]
         if mask is None:
             return near
@@ -209,7 +216,8 @@ class DFlashLayer(nn.Module):
         hidden_states = hidden_states + self.self_attn(
             self.input_layernorm(hidden_states), context, position_embeddings, attention_mask, cache
         )
-        return hidden_states + self.mlp(self.post_attention_layernorm(hidden_states))
+        mixed: torch.Tensor = self.mlp(self.post_attention_layernorm(hidden_states))
+        return hidden_states + mixed
 
 
 class DFlashDraftModel(Qwen3PreTrainedModel):
@@ -221,7 +229,8 @@ class DFlashDraftModel(Qwen3PreTrainedModel):
 
     config_class = DFlashConfig
     main_input_name = "noise_embeds"
-    _no_split_modules: ClassVar[list[str]] = ["DFlashLayer"]
+    d2t: torch.Tensor
+    _no_split_modules: ClassVar[list[str]] = ["DFlashLayer"]  # type: ignore[misc]
 
     def __init__(self, config: DFlashConfig) -> None:
         """Build the layers.
@@ -242,7 +251,7 @@ class DFlashDraftModel(Qwen3PreTrainedModel):
         self.rotary_emb = Qwen3RotaryEmbedding(config)
         if config.draft_vocab_size is not None:
             self.register_buffer("d2t", torch.zeros(config.draft_vocab_size, dtype=torch.long))
-        self.post_init()
+        self.post_init()  # type: ignore[no-untyped-call]
 
     @property
     def draft_token_ids(self) -> torch.Tensor | None:
@@ -260,7 +269,8 @@ class DFlashDraftModel(Qwen3PreTrainedModel):
         Returns:
             `[batch, n, hidden]`.
         """
-        return self.hidden_norm(self.fc(features))
+        context: torch.Tensor = self.hidden_norm(self.fc(features))
+        return context
 
     def forward(
         self,
@@ -302,7 +312,4 @@ class DFlashDraftModel(Qwen3PreTrainedModel):
             hidden_states = layer(
                 hidden_states, context, position_embeddings, attention_mask, cache
             )
-        return BaseModelOutputWithPast(
-            last_hidden_state=self.norm(hidden_states),
-            past_key_values=cache,  # type: ignore[arg-type]
-        )
+        return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_states), cache=cache)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -21,7 +22,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from blockpilot_rl.errors import BlockPilotError, closest
+from blockpilot_rl.errors import BlockPilotError, closest, one_line
 from blockpilot_rl.models.checkpoints import load_drafter, resolve_checkpoint
 from blockpilot_rl.models.default_target import (
     cache_folder,
@@ -83,23 +84,13 @@ class Pair:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of both models' configs and weights, independent of the dtype they run in.
+        """Digest of both models' configs and weights, independent of the dtype they run in."""
+        return _fingerprint(self.target, self.drafter)
 
-        Weights are sampled: every tensor contributes 64 entries spread over it, rounded to
-        bfloat16, so that large models are digested in a second.
-        """
-        digest = hashlib.sha256()
-        for model in (self.target, self.drafter):
-            if model is None:
-                continue
-            digest.update(_shape_of(model.config).encode())
-            for name, tensor in sorted(model.state_dict().items()):
-                flat = tensor.detach().flatten()
-                step = max(1, flat.numel() // 64)
-                sample = flat[::step][:64].to("cpu", torch.float32).bfloat16().view(torch.uint8)
-                digest.update(name.encode())
-                digest.update(sample.numpy().tobytes())
-        return digest.hexdigest()[:16]
+    @cached_property
+    def target_fingerprint(self) -> str:
+        """The same of the target alone."""
+        return _fingerprint(self.target)
 
     def encode(self, messages: Sequence[dict[str, str]], **template: Any) -> torch.Tensor:
         """Render a conversation with the target's chat template.
@@ -118,14 +109,34 @@ class Pair:
             raise BlockPilotError("the prompt is empty; give some text")
         if self.tokenizer.chat_template is None:
             raise BlockPilotError(f"target {self.target_name} has no chat template")
-        ids = self.tokenizer.apply_chat_template(
+        ids: Any = self.tokenizer.apply_chat_template(
             list(messages),
             add_generation_prompt=True,
             return_tensors="pt",
             return_dict=False,
             **template,
         )
-        return ids.to(self.device)  # type: ignore[union-attr,no-any-return]
+        return ids.to(self.device)  # type: ignore[no-any-return]
+
+
+def _fingerprint(*models: PreTrainedModel | None) -> str:
+    """Digest of configs and weights.
+
+    Weights are sampled: every tensor contributes 64 entries spread over it, rounded to bfloat16, so
+    that large models are digested in a second.
+    """
+    digest = hashlib.sha256()
+    for model in models:
+        if model is None:
+            continue
+        digest.update(_shape_of(model.config).encode())
+        for name, tensor in sorted(model.state_dict().items()):
+            flat = tensor.detach().flatten()
+            step = max(1, flat.numel() // 64)
+            sample = flat[::step][:64].to("cpu", torch.float32).bfloat16().view(torch.uint8)
+            digest.update(name.encode())
+            digest.update(sample.numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _shape_of(config: Any) -> str:
@@ -172,7 +183,7 @@ def load_pair(
     transformers_logging.disable_progress_bar()
     folder = _target_folder(target)
     model = _load_target(folder, torch_dtype, device)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = _load_tokenizer(folder)
     draft_model = None
     if with_drafter:
         if drafter is None and target is not None:
@@ -213,32 +224,70 @@ def _target_folder(target: str | Path | None) -> Path:
 
 
 def _load_target(folder: Path, dtype: torch.dtype, device: str) -> PreTrainedModel:
-    config = AutoConfig.from_pretrained(folder)
+    # A broken checkpoint fails in as many ways as transformers has readers, hence `Exception`.
+    try:
+        config = AutoConfig.from_pretrained(folder)
+    except Exception as error:
+        raise BlockPilotError(
+            f"target {folder} has a config that cannot be read: {one_line(error)}"
+        ) from error
+    _check_architecture(folder, config)
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, output_loading_info=True
+        )
+        model, report = loaded
+        model.to(device).eval()
+    except Exception as error:
+        raise BlockPilotError(
+            f"cannot load target {folder} on {device}: {one_line(error)}"
+        ) from error
+    if report["missing_keys"]:
+        missing = sorted(report["missing_keys"])
+        raise BlockPilotError(
+            f"target {folder} lacks {len(missing)} tensors, such as {missing[0]}; its weights "
+            "would be random"
+        )
+    return model  # type: ignore[no-any-return]
+
+
+def _check_architecture(folder: Path, config: Any) -> None:
+    """Refuse targets whose caches cannot forget rejected drafts, before any weight is read."""
     if getattr(config, "is_encoder_decoder", False):
         raise BlockPilotError(f"target {folder} is an encoder-decoder; give a decoder-only model")
     kinds = set(getattr(config, "layer_types", None) or [])
-    recurrent = kinds - {"full_attention", "sliding_attention"}
-    if recurrent:
+    recurrent = sorted(kinds - {"full_attention", "sliding_attention"})
+    model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    if recurrent or getattr(model_class, "_is_stateful", False):
+        what = f"layers of kind {recurrent}" if recurrent else f"a {config.model_type} state"
         raise BlockPilotError(
-            f"target {folder} has layers of kind {sorted(recurrent)}: rejected drafts would stay "
-            "in their state; give a dense attention model"
+            f"target {folder} has {what}: rejected drafts would stay in it; give a dense attention "
+            "model"
         )
+
+
+def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, attn_implementation="sdpa"
-        )
-        return model.to(device).eval()  # type: ignore[no-any-return]
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise BlockPilotError(f"cannot load target {folder} on {device}: {reason}") from error
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
+    except Exception as error:
+        raise BlockPilotError(
+            f"target {folder} has no tokenizer that can be read: {one_line(error)}"
+        ) from error
+    return tokenizer
 
 
 def _stop_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    stops: set[int] = set()
-    for source in (model.generation_config, model.config, tokenizer):
-        ids = getattr(source, "eos_token_id", None)
-        stops.update(ids if isinstance(ids, list) else [ids] if ids is not None else [])
+    stops = _token_ids("eos_token_id", model.generation_config, model.config, tokenizer)
     return tuple(sorted(stops))
+
+
+def _token_ids(name: str, *sources: Any) -> set[int]:
+    """Gather a special token's ids, which may be absent, one number or a list."""
+    found: set[int] = set()
+    for source in sources:
+        ids = getattr(source, name, None)
+        found.update(ids if isinstance(ids, list) else [] if ids is None else [ids])
+    return found
 
 
 def check_fit(target: PreTrainedModel, drafter: DFlashDraftModel) -> None:
@@ -259,10 +308,11 @@ def check_fit(target: PreTrainedModel, drafter: DFlashDraftModel) -> None:
             f"drafter and target do not fit: drafter made for {mine.num_target_layers} target "
             f"layers, target has {layers}"
         )
-    if max(mine.target_layer_ids) >= layers - 1:
+    outside = [index for index in mine.target_layer_ids if not 0 <= index < layers - 1]
+    if outside:
         raise BlockPilotError(
-            f"drafter reads target layer {max(mine.target_layer_ids)}, but the target's usable "
-            f"layers are 0..{layers - 2}"
+            f"drafter reads target layers {outside}, but the target's usable layers are "
+            f"0..{layers - 2}"
         )
     vocabulary = target.get_output_embeddings().weight.shape[0]
     if not 0 <= mine.mask_token_id < vocabulary:
@@ -270,13 +320,19 @@ def check_fit(target: PreTrainedModel, drafter: DFlashDraftModel) -> None:
             f"drafter's mask token {mine.mask_token_id} is outside the target's vocabulary of "
             f"{vocabulary}"
         )
-    ids = drafter.draft_token_ids
-    if ids is None and mine.vocab_size != vocabulary:
+    for name in ("pad_token_id", "eos_token_id"):
+        if mine.mask_token_id in _token_ids(name, theirs, target.generation_config):
+            raise BlockPilotError(
+                f"drafter's mask token {mine.mask_token_id} is the target's {name}; a mask must be "
+                "a token that never occurs in text"
+            )
+    if mine.vocab_size != vocabulary:
         raise BlockPilotError(
             f"drafter and target do not fit: vocabulary {mine.vocab_size} against {vocabulary}"
         )
-    if ids is not None and int(ids.max()) >= vocabulary:
+    ids = drafter.draft_token_ids
+    if ids is not None and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary:
         raise BlockPilotError(
-            f"drafter proposes token {int(ids.max())}, outside the target's vocabulary of "
-            f"{vocabulary}"
+            f"drafter proposes tokens {int(ids.min())} to {int(ids.max())}, which go outside the "
+            f"target's vocabulary of {vocabulary}"
         )

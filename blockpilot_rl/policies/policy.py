@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from blockpilot_rl.decoding.state import StateLayout
-from blockpilot_rl.errors import BlockPilotError, closest
+from blockpilot_rl.errors import BlockPilotError, closest, one_line
 from blockpilot_rl.files import atomic_directory, write_json
 
 POLICY_VERSION = 1
@@ -73,8 +73,12 @@ class PolicyConfig:
             )
         if not self.arms or any(arm < 1 for arm in self.arms):
             raise BlockPilotError(f"policy arms {list(self.arms)} must be positive block sizes")
-        if self.fallback < 1:
-            raise BlockPilotError(f"policy fallback {self.fallback} must be a block size")
+        if self.fallback not in self.arms:
+            raise BlockPilotError(
+                f"policy fallback {self.fallback} is none of its arms {list(self.arms)}"
+            )
+        if any(width < 1 for width in self.hidden):
+            raise BlockPilotError(f"policy hidden widths {list(self.hidden)} must be positive")
         if self.activation not in _ACTIVATIONS:
             raise BlockPilotError(
                 f"unknown activation {self.activation!r}.{closest(self.activation, _ACTIVATIONS)}"
@@ -255,8 +259,9 @@ class BlockSizePolicy(nn.Module):
         try:
             policy.load_state_dict(load_file(weights))
         except (OSError, SafetensorError, RuntimeError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise BlockPilotError(f"policy weights {weights} are corrupt: {reason}") from error
+            raise BlockPilotError(
+                f"policy weights {weights} are corrupt: {one_line(error)}"
+            ) from error
         return policy.eval()
 
     def push_to_hub(self, repo_id: str, folder: str | Path, *, private: bool = False) -> None:

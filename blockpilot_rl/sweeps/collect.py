@@ -1,15 +1,15 @@
-"""Record a sweep: continuations, states and the outcome of every arm, shard by shard.
+"""Record a sweep: the state of every prompt and the outcome of every arm.
 
-The target answers each prompt once; every arm is then replayed from that continuation, and a
-latency profile turns passes into seconds. Shards are written atomically, so a run that was killed
-goes on with the first missing shard and ends in the same table.
+The target answers each prompt once; every arm is then replayed from that answer, shard by shard,
+and a latency profile turns passes into seconds. Shards are written atomically, so a run that was
+killed goes on with the first missing one and ends in the same table.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,25 +18,17 @@ import numpy as np
 import pandas as pd
 import torch
 
-from blockpilot_rl.decoding.batched import Continuation, continue_batch
+from blockpilot_rl.decoding.batched import Continuation
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.decoding.replay import replay
-from blockpilot_rl.decoding.state import (
-    GROUPS,
-    draft_features,
-    next_token_features,
-    prompt_features,
-)
+from blockpilot_rl.decoding.state import GROUPS, compute_state
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_write, write_json
-from blockpilot_rl.models.pairs import Pair
 from blockpilot_rl.provenance import provenance
+from blockpilot_rl.sweeps.continuations import ContinuationStore, Progress, Shard
 from blockpilot_rl.sweeps.prompts import Prompt
 from blockpilot_rl.sweeps.table import DEFAULT_ARMS, SweepMetadata, SweepTable, validate_arms
-
-SHARD_PROMPTS = 32
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -65,94 +57,155 @@ class SweepConfig:
 
 
 @dataclass(frozen=True)
-class _Job:
-    """A sweep that is being recorded in a folder of shards."""
+class Collection:
+    """A sweep that is being recorded.
+
+    Attributes:
+        decoder: The pair's decoder.
+        store: The target's answers.
+        config: What to record.
+        folder: Where the replayed shards go.
+    """
 
     decoder: Decoder
-    prompts: Sequence[Prompt]
+    store: ContinuationStore
     config: SweepConfig
     folder: Path
 
+    def __post_init__(self) -> None:
+        """Check that the pair can be swept.
+
+        Raises:
+            BlockPilotError: If it has no drafter.
+        """
+        if self.decoder.drafter is None:
+            raise BlockPilotError("a sweep needs a drafter; this pair has none")
+
     @property
-    def pair(self) -> Pair:
-        return self.decoder.pair
+    def shards(self) -> list[Path]:
+        """Files of all replayed shards, one per shard of answers."""
+        return [self.folder / f"{path.stem}.parquet" for path in self.store.shards]
 
-    def shard(self, index: int) -> Path:
-        return self.folder / f"shard-{index:05d}.parquet"
+    def replay_shards(self, progress: Progress = lambda done, total: None) -> None:
+        """Replay every arm on the answers that have not been replayed yet.
 
-    @property
-    def shards(self) -> int:
-        return -(-len(self.prompts) // SHARD_PROMPTS)
+        Args:
+            progress: Called with the finished prompts and their total.
 
+        Raises:
+            BlockPilotError: If answers are missing, or the folder holds shards of another sweep.
+        """
+        self._claim()
+        total, done = len(self.store.prompts), 0
+        by_id = {prompt.id: prompt for prompt in self.store.prompts}
+        for path, shard in zip(self.shards, self.store.read(), strict=True):
+            if not path.exists():
+                frame = self._record([by_id[key] for key in shard.prompt_ids], shard)
+                with atomic_write(path) as partial:
+                    frame.to_parquet(partial)
+            done += len(shard.prompt_ids)
+            progress(done, total)
 
-def collect_shards(
-    decoder: Decoder,
-    prompts: Sequence[Prompt],
-    config: SweepConfig,
-    folder: Path,
-    part: tuple[int, int] = (0, 1),
-    progress: Progress = lambda done, total: None,
-) -> None:
-    """Record the shards of a sweep that are still missing.
+    def frame(self) -> pd.DataFrame:
+        """All replayed rows, in the order of the prompts.
 
-    Args:
-        decoder: The pair's decoder.
-        prompts: What to decode.
-        config: What to record.
-        folder: Folder of the shards.
-        part: Which shards to make: number `part[0]` of every `part[1]`, so that several processes
-            can share the work.
-        progress: Called with the finished prompts and their total.
+        Raises:
+            BlockPilotError: If shards are missing or of another sweep.
+        """
+        self._claim()
+        missing = [path for path in self.shards if not path.exists()]
+        if missing:
+            raise BlockPilotError(
+                f"{self.folder} lacks {len(missing)} of {len(self.shards)} shards; run the same "
+                "command again"
+            )
+        rows = pd.concat([pd.read_parquet(path) for path in self.shards])
+        order = [prompt.id for prompt in self.store.prompts]
+        return rows.set_index("id").loc[order].reset_index()
 
-    Raises:
-        BlockPilotError: If a prompt is too long, or the folder holds shards of another sweep.
-    """
-    job = _Job(decoder, prompts, config, folder)
-    _claim(job)
-    encoded = [decoder.pair.encode(prompt.chat())[0] for prompt in prompts]
-    for prompt, ids in zip(prompts, encoded, strict=True):
-        try:
-            decoder.check_length(len(ids), config.max_new_tokens, max(config.arms))
-        except BlockPilotError as error:
-            raise BlockPilotError(f"prompt {prompt.id}: {error}") from None
-    for index in range(part[0], job.shards, part[1]):
-        span = slice(index * SHARD_PROMPTS, (index + 1) * SHARD_PROMPTS)
-        if not job.shard(index).exists():
-            frame = _record(job, prompts[span], encoded[span])
-            with atomic_write(job.shard(index)) as partial:
-                frame.to_parquet(partial)
-        progress(min(span.stop, len(prompts)), len(prompts))
+    def _claim(self) -> None:
+        """Mark the folder as this sweep's, or check that it is."""
+        description: dict[str, Any] = {
+            "fingerprint": self.decoder.pair.fingerprint,
+            "dtype": str(self.decoder.pair.dtype),
+            "prompts": [prompt.id for prompt in self.store.prompts],
+            "arms": list(self.config.arms),
+            "max_new_tokens": self.config.max_new_tokens,
+            "groups": list(self.config.groups),
+        }
+        path = self.folder / "description.json"
+        if not path.exists():
+            write_json(path, description)
+            return
+        found = json.loads(path.read_text(encoding="utf-8"))
+        differing = [key for key, value in description.items() if found.get(key) != value]
+        if differing:
+            raise BlockPilotError(
+                f"{self.folder} holds an unfinished sweep with other {', '.join(differing)}; "
+                "finish it with the same options, remove it, or name another output"
+            )
+
+    def _record(self, prompts: Sequence[Prompt], shard: Shard) -> pd.DataFrame:
+        """Replay one shard."""
+        answers, stops = shard.continuations, self.decoder.pair.stop_token_ids
+        assert self.decoder.drafter is not None
+        accepted = replay(self.decoder.drafter, answers, self.config.arms)
+        drafts = self._first_drafts(answers)
+        records = []
+        for prompt, answer, arms, draft in zip(prompts, answers, accepted, drafts, strict=True):
+            output = answer.output_ids.tolist()
+            record = {
+                "id": prompt.id,
+                "suite": prompt.suite,
+                "family": prompt.family,
+                "language": prompt.language,
+                "split": prompt.split,
+                "prompt_tokens": len(answer.prompt_ids),
+                "finish_reason": "stop" if output[-1] in stops else "length",
+                "repetitive": is_repetitive(output),
+                "state": self._state(answer, draft).numpy(),
+                "output_tokens": answer.output_ids.int().numpy(),
+            }
+            for arm, lengths in zip(self.config.arms, arms, strict=True):
+                record[f"accepted_{arm}"] = np.array(lengths, dtype=np.int16)
+            records.append(record)
+        return pd.DataFrame(records)
+
+    @torch.inference_mode()
+    def _state(self, answer: Continuation, draft_logits: torch.Tensor) -> torch.Tensor:
+        prompt_tokens = len(answer.prompt_ids)
+        last = answer.last[prompt_tokens - 1]
+        logits = self.decoder.target.logits(last)
+        return compute_state(self.config.groups, last, logits, prompt_tokens, lambda: draft_logits)
+
+    @torch.inference_mode()
+    def _first_drafts(self, answers: Sequence[Continuation]) -> torch.Tensor:
+        """Draft logits of each first block, `[rows, block_size - 1, draft_vocab]`."""
+        drafter, block_size = self.decoder.drafter, self.decoder.pair.block_size
+        assert drafter is not None
+        starts = torch.tensor([len(answer.prompt_ids) for answer in answers])
+        cache = drafter.new_cache(len(answers), int(starts.max()) + block_size)
+        features = [answer.features[: len(answer.prompt_ids)] for answer in answers]
+        drafter.extend(torch.nn.utils.rnn.pad_sequence(features, batch_first=True), cache)
+        anchors = torch.stack([answer.output_ids[0] for answer in answers])
+        return drafter.draft_at(torch.arange(len(answers)), starts, anchors, block_size, cache)
 
 
 def assemble(
-    decoder: Decoder,
-    prompts: Sequence[Prompt],
-    config: SweepConfig,
-    folder: Path,
-    profile: LatencyProfile,
-    latency: dict[str, str],
+    collection: Collection, profile: LatencyProfile, latency_dtype: str, device: str
 ) -> SweepTable:
     """Put the shards together and price every arm.
 
     Args:
-        decoder: The decoder that recorded the shards.
-        prompts: What was decoded.
-        config: What was recorded.
-        folder: Folder of the shards.
+        collection: A sweep whose shards are all there.
         profile: What the passes cost.
-        latency: `dtype` and `device` of the profile.
+        latency_dtype: Dtype that the profile was measured in.
+        device: Device that it was measured on, in words.
 
     Raises:
-        BlockPilotError: If shards are missing, or no prompt was left to record.
+        BlockPilotError: If shards are missing, or no prompt is left to record.
     """
-    job = _Job(decoder, prompts, config, folder)
-    _claim(job)
-    missing = [index for index in range(job.shards) if not job.shard(index).exists()]
-    if missing:
-        raise BlockPilotError(
-            f"{folder} lacks {len(missing)} of {job.shards} shards; run the same command again"
-        )
-    frame = pd.concat([pd.read_parquet(job.shard(i)) for i in range(job.shards)])
+    frame, config = collection.frame(), collection.config
     # A text that ends with its first token has no decode pass, so nothing to choose or to time.
     short = frame["output_tokens"].map(len) < 2
     left_out = frame.loc[short, "id"].to_list()
@@ -171,6 +224,7 @@ def assemble(
             for length, row in zip(frame["prompt_tokens"], accepted, strict=True)
         ]
     )
+    decoder = collection.decoder
     pair = decoder.pair
     metadata = SweepMetadata(
         arms=config.arms,
@@ -179,8 +233,8 @@ def assemble(
         drafter=str(pair.drafter_name),
         fingerprint=pair.fingerprint,
         dtype=str(pair.dtype).removeprefix("torch."),
-        latency_dtype=latency["dtype"],
-        device=latency["device"],
+        latency_dtype=latency_dtype,
+        device=device,
         temperature=0.0,
         max_new_tokens=config.max_new_tokens,
         template={},
@@ -239,83 +293,3 @@ def is_repetitive(tokens: Sequence[int]) -> bool:
         if len(tail) >= 24 and tail[period:] == tail[:-period]:
             return True
     return False
-
-
-def _claim(job: _Job) -> None:
-    """Mark the folder as this sweep's, or check that it is."""
-    description: dict[str, Any] = {
-        "fingerprint": job.pair.fingerprint,
-        "dtype": str(job.pair.dtype),
-        "prompts": [prompt.id for prompt in job.prompts],
-        "arms": list(job.config.arms),
-        "max_new_tokens": job.config.max_new_tokens,
-        "groups": list(job.config.groups),
-    }
-    path = job.folder / "description.json"
-    if not path.exists():
-        write_json(path, description)
-        return
-    found = json.loads(path.read_text(encoding="utf-8"))
-    differing = [key for key, value in description.items() if found.get(key) != value]
-    if differing:
-        raise BlockPilotError(
-            f"{job.folder} holds an unfinished sweep with other {', '.join(differing)}; "
-            "finish it with the same options, remove it, or name another output"
-        )
-
-
-def _record(job: _Job, prompts: Sequence[Prompt], encoded: Sequence[torch.Tensor]) -> pd.DataFrame:
-    """Decode and replay one shard."""
-    decoder, config = job.decoder, job.config
-    stops = job.pair.stop_token_ids
-    answers = continue_batch(decoder.target, encoded, config.max_new_tokens, stops)
-    if decoder.drafter is None:
-        raise BlockPilotError("a sweep needs a drafter; this pair has none")
-    accepted = replay(decoder.drafter, answers, config.arms)
-    drafts = _first_drafts(job, answers)
-    records = []
-    for prompt, answer, arms, draft in zip(prompts, answers, accepted, drafts, strict=True):
-        output = answer.output_ids.tolist()
-        record = {
-            "id": prompt.id,
-            "suite": prompt.suite,
-            "family": prompt.family,
-            "language": prompt.language,
-            "split": prompt.split,
-            "prompt_tokens": len(answer.prompt_ids),
-            "finish_reason": "stop" if output[-1] in stops else "length",
-            "repetitive": is_repetitive(output),
-            "state": _state(job, answer, draft).numpy(),
-            "output_tokens": answer.output_ids.int().numpy(),
-        }
-        for arm, lengths in zip(config.arms, arms, strict=True):
-            record[f"accepted_{arm}"] = np.array(lengths, dtype=np.int16)
-        records.append(record)
-    return pd.DataFrame(records)
-
-
-@torch.inference_mode()
-def _first_drafts(job: _Job, answers: Sequence[Continuation]) -> torch.Tensor:
-    """The drafter's confidences along each prompt's first block, `[rows, block_size - 1]`."""
-    drafter = job.decoder.drafter
-    assert drafter is not None
-    starts = torch.tensor([len(answer.prompt_ids) for answer in answers])
-    cache = drafter.new_cache(len(answers), int(starts.max()) + job.pair.block_size)
-    features = [answer.features[: len(answer.prompt_ids)] for answer in answers]
-    drafter.extend(torch.nn.utils.rnn.pad_sequence(features, batch_first=True), cache)
-    anchors = torch.stack([answer.output_ids[0] for answer in answers])
-    rows = torch.arange(len(answers))
-    logits = drafter.draft_at(rows, starts, anchors, job.pair.block_size, cache)
-    return torch.stack([draft_features(row) for row in logits])
-
-
-@torch.inference_mode()
-def _state(job: _Job, answer: Continuation, draft: torch.Tensor) -> torch.Tensor:
-    last = answer.last[len(answer.prompt_ids) - 1]
-    parts = {
-        "last_hidden": last.float(),
-        "next_token": next_token_features(job.decoder.target.logits(last)),
-        "prompt": prompt_features(len(answer.prompt_ids)),
-        "draft": draft,
-    }
-    return torch.cat([parts[name] for name in job.config.groups])

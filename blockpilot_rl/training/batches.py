@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from blockpilot_rl.training.corpus import Example
+from blockpilot_rl.decoding.batched import Continuation
 
 
 @dataclass(frozen=True)
@@ -63,21 +63,21 @@ class TrainingExample:
 
 
 @torch.inference_mode()
-def with_teacher(example: Example, head: torch.Tensor, top: int) -> TrainingExample:
+def training_example(answer: Continuation, head: torch.Tensor, top: int) -> TrainingExample:
     """Read the target's head once, so that training steps need not.
 
     Args:
-        example: A sequence with its final hidden states.
+        answer: The target's answer with its hidden states.
         head: Rows of the target's head in the draft vocabulary, `[draft_vocab, hidden]`.
         top: Tokens to keep per position.
     """
-    n = example.prompt_length
-    logits = torch.nn.functional.linear(example.last[n:].to(head.dtype), head).float()
+    n = len(answer.prompt_ids)
+    logits = torch.nn.functional.linear(answer.last[n:].to(head.dtype), head).float()
     probs, ids = torch.softmax(logits, dim=-1).topk(min(top, head.shape[0]), dim=-1)
     pad = (0, 0, n, 0)
     return TrainingExample(
-        tokens=example.tokens,
-        features=example.features,
+        tokens=torch.cat([answer.prompt_ids, answer.output_ids]),
+        features=answer.features,
         teacher_ids=torch.nn.functional.pad(ids, pad).int(),
         teacher_probs=torch.nn.functional.pad(probs, pad),
         prompt_length=n,

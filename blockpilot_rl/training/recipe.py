@@ -16,12 +16,12 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
+from blockpilot_rl.decoding.batched import Continuation
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_write
 from blockpilot_rl.models.drafter import DFlashConfig, DFlashDraftModel
 from blockpilot_rl.models.pairs import Pair
-from blockpilot_rl.training.batches import Batch, sample_batch, with_teacher
-from blockpilot_rl.training.corpus import Example
+from blockpilot_rl.training.batches import Batch, sample_batch, training_example
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class RecipeConfig:
         return max(self.block_sizes)
 
 
-def choose_mask_token(pair: Pair, examples: Sequence[Example]) -> int:
+def choose_mask_token(pair: Pair, answers: Sequence[Continuation]) -> int:
     """Find a special token of the target that no text uses.
 
     Raises:
@@ -93,8 +93,8 @@ def choose_mask_token(pair: Pair, examples: Sequence[Example]) -> int:
     """
     tokenizer = pair.tokenizer
     taken = {*pair.stop_token_ids, tokenizer.pad_token_id, tokenizer.bos_token_id}
-    for example in examples:
-        taken.update(example.tokens.tolist())
+    for answer in answers:
+        taken.update(answer.prompt_ids.tolist(), answer.output_ids.tolist())
     free = [
         token
         for token in tokenizer.all_special_ids + list(tokenizer.added_tokens_decoder)
@@ -108,20 +108,20 @@ def choose_mask_token(pair: Pair, examples: Sequence[Example]) -> int:
 
 
 def new_drafter(
-    pair: Pair, examples: Sequence[Example], mask_token_id: int, config: RecipeConfig
+    pair: Pair, answers: Sequence[Continuation], mask_token_id: int, config: RecipeConfig
 ) -> DFlashDraftModel:
     """Make an untrained drafter in the target's shape.
 
     Args:
         pair: The target.
-        examples: Corpus whose most frequent response tokens become the draft vocabulary.
+        answers: Answers whose most frequent tokens become the draft vocabulary.
         mask_token_id: Token of the target's vocabulary that never occurs in text.
         config: The recipe.
     """
     shape = pair.target.config
     counts = Counter[int](pair.stop_token_ids)
-    for example in examples:
-        counts.update(example.tokens[example.prompt_length :].tolist())
+    for answer in answers:
+        counts.update(answer.output_ids.tolist())
     vocabulary = shape.vocab_size
     size = min(config.draft_vocab_size, vocabulary)
     # Tokens that never occurred fill up the vocabulary in order of their id.
@@ -169,7 +169,7 @@ class Trainer:
         self,
         drafter: DFlashDraftModel,
         pair: Pair,
-        examples: Sequence[Example],
+        answers: Sequence[Continuation],
         config: RecipeConfig,
     ) -> None:
         """Prepare the optimiser and the frozen rows of the target's embeddings."""
@@ -185,9 +185,12 @@ class Trainer:
         self.label_of = torch.full((embedding.shape[0] + 1,), -100)
         known = torch.arange(embedding.shape[0]) if ids is None else ids
         self.label_of[known] = torch.arange(len(known))
-        self.examples = [with_teacher(e, self.head, config.teacher_top) for e in examples]
-        every = max(1, len(examples) // 64)
-        sample = torch.cat([example.features.float() for example in examples[::every]])
+        usable = [answer for answer in answers if len(answer.output_ids) >= 2]
+        if not usable:
+            raise BlockPilotError("no answer has two tokens, so there is nothing to train on")
+        self.examples = [training_example(a, self.head, config.teacher_top) for a in usable]
+        every = max(1, len(usable) // 64)
+        sample = torch.cat([answer.features.float() for answer in usable[::every]])
         self.feature_scale = sample.square().mean(0).sqrt().clamp(min=1e-3).reciprocal()
         self.position_weight = torch.exp(-torch.arange(config.block_size - 1) / config.gamma)
         matrices = [p for p in self.drafter.parameters() if p.dim() > 1]

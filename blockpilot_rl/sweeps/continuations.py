@@ -1,0 +1,178 @@
+"""The target's own answers with their hidden states, stored shard by shard.
+
+Both a drafter's training and a sweep start from what the target says to each prompt. Answers do not
+depend on the drafter, so a folder of them serves any drafter that reads the same target layers.
+Shards are written atomically, so a run that was stopped goes on with the first missing one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from blockpilot_rl.decoding.batched import Continuation, continue_batch
+from blockpilot_rl.decoding.forward import TargetForward
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.files import atomic_write, write_json
+from blockpilot_rl.models.pairs import Pair
+from blockpilot_rl.sweeps.prompts import Prompt
+
+SHARD_PROMPTS = 64
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Some prompts with their answers.
+
+    Attributes:
+        prompt_ids: Id of each prompt.
+        continuations: The target's answer to each.
+    """
+
+    prompt_ids: list[str]
+    continuations: list[Continuation]
+
+
+@dataclass(frozen=True)
+class ContinuationStore:
+    """A folder of the target's answers to a list of prompts.
+
+    Attributes:
+        folder: Where the shards are.
+        prompts: What is answered.
+        max_new_tokens: Budget of each answer.
+    """
+
+    folder: Path
+    prompts: Sequence[Prompt]
+    max_new_tokens: int
+
+    @property
+    def shards(self) -> list[Path]:
+        """Files of all shards, whether they exist yet or not."""
+        count = -(-len(self.prompts) // SHARD_PROMPTS)
+        return [self.folder / f"shard-{index:05d}.safetensors" for index in range(count)]
+
+    def record(
+        self,
+        pair: Pair,
+        target: TargetForward,
+        layer_ids: Sequence[int],
+        part: tuple[int, int] = (0, 1),
+        progress: Progress = lambda done, total: None,
+    ) -> None:
+        """Let the target answer whatever is not answered yet.
+
+        Args:
+            pair: Encodes the prompts.
+            target: The target's pass, with the features of `layer_ids`.
+            layer_ids: 0-based decoder layers whose outputs are the features.
+            part: Which shards to make: number `part[0]` of every `part[1]`, so that several
+                processes can share the work.
+            progress: Called with the number of finished prompts and their total.
+
+        Raises:
+            BlockPilotError: If a prompt is too long, or the folder holds answers of another
+                target, suite or setting.
+        """
+        self._claim(
+            {
+                "fingerprint": pair.target_fingerprint,
+                "dtype": str(pair.dtype).removeprefix("torch."),
+                "prompts": prompts_digest(self.prompts),
+                "count": len(self.prompts),
+                "layer_ids": list(layer_ids),
+                "max_new_tokens": self.max_new_tokens,
+            }
+        )
+        encoded = [pair.encode(prompt.chat())[0] for prompt in self.prompts]
+        for prompt, ids in zip(self.prompts, encoded, strict=True):
+            if len(ids) + self.max_new_tokens > pair.max_length:
+                raise BlockPilotError(
+                    f"prompt {prompt.id} has {len(ids)} tokens; with {self.max_new_tokens} new "
+                    f"ones it exceeds the models' {pair.max_length} positions"
+                )
+        # Prompts of similar length share a shard, so that little of a batch is padding.
+        order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]))
+        for index, path in list(enumerate(self.shards))[part[0] :: part[1]]:
+            rows = order[index * SHARD_PROMPTS : (index + 1) * SHARD_PROMPTS]
+            if not path.exists():
+                batch = [encoded[i] for i in rows]
+                answers = continue_batch(target, batch, self.max_new_tokens, pair.stop_token_ids)
+                ids = json.dumps([self.prompts[i].id for i in rows])
+                with atomic_write(path) as partial:
+                    save_file(_pack(answers), partial, metadata={"prompt_ids": ids})
+            progress(min((index + 1) * SHARD_PROMPTS, len(order)), len(order))
+
+    def read(self) -> Iterator[Shard]:
+        """Read shard after shard.
+
+        Raises:
+            BlockPilotError: If a shard is missing or corrupt.
+        """
+        missing = [path for path in self.shards if not path.exists()]
+        if missing:
+            raise BlockPilotError(
+                f"{self.folder} lacks {len(missing)} of {len(self.shards)} shards; run the same "
+                "command again without --part"
+            )
+        for path in self.shards:
+            yield _read_shard(path)
+
+    def _claim(self, description: dict[str, Any]) -> None:
+        """Mark the folder as this store's, or check that it is."""
+        path = self.folder / "continuations.json"
+        if not path.exists():
+            write_json(path, description)
+            return
+        found = json.loads(path.read_text(encoding="utf-8"))
+        for key, value in description.items():
+            if found.get(key) != value:
+                raise BlockPilotError(
+                    f"{self.folder} holds answers with {key} {found.get(key)!r}, not {value!r}; "
+                    "use the same options, or another folder"
+                )
+
+
+def prompts_digest(prompts: Sequence[Prompt]) -> str:
+    """Digest of a list of prompts, by their ids in order."""
+    return hashlib.sha256("".join(prompt.id for prompt in prompts).encode()).hexdigest()[:16]
+
+
+def _pack(answers: Sequence[Continuation]) -> dict[str, torch.Tensor]:
+    return {
+        "prompt_tokens": torch.cat([answer.prompt_ids for answer in answers]).int(),
+        "output_tokens": torch.cat([answer.output_ids for answer in answers]).int(),
+        "prompt_lengths": torch.tensor([len(answer.prompt_ids) for answer in answers]),
+        "output_lengths": torch.tensor([len(answer.output_ids) for answer in answers]),
+        "features": torch.cat([answer.features for answer in answers]),
+        "last": torch.cat([answer.last for answer in answers]),
+    }
+
+
+def _read_shard(path: Path) -> Shard:
+    try:
+        with safe_open(path, "pt") as file:
+            packed = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            ids: list[str] = json.loads(file.metadata()["prompt_ids"])
+    except (OSError, SafetensorError, KeyError) as error:
+        raise BlockPilotError(f"{path} is corrupt ({error}); remove it and run again") from error
+    prompts, outputs = packed["prompt_lengths"].tolist(), packed["output_lengths"].tolist()
+    positions = [n + m - 1 for n, m in zip(prompts, outputs, strict=True)]
+    parts = zip(
+        packed["prompt_tokens"].long().split(prompts),
+        packed["output_tokens"].long().split(outputs),
+        packed["features"].split(positions),
+        packed["last"].split(positions),
+        strict=True,
+    )
+    return Shard(ids, [Continuation(*part) for part in parts])
