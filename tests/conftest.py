@@ -4,7 +4,25 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 # Parallel test processes share the cores; one thread each keeps them out of each other's way. It
 # must be set before PyTorch is first imported.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """A tiny pair that accepts blocks whole, in part and not at all; see `trained_pair`."""
+    from tests.tiny_pair import trained_pair
+
+    return trained_pair(tmp_path_factory.mktemp("trained"))
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    """Folders of a random target and a random drafter that fit each other."""
+    from tests.tiny_pair import save_tiny_pair
+
+    return save_tiny_pair(tmp_path_factory.mktemp("tiny"))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +12,28 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from blockpilot_rl.decoding.batched import Continuation, continue_batch
+from blockpilot_rl.decoding.forward import target_forward
 from blockpilot_rl.models.drafter import DFlashConfig, DFlashDraftModel
 from blockpilot_rl.models.pairs import Pair, load_pair
+from blockpilot_rl.training.recipe import RecipeConfig, Trainer, new_drafter
 
 VOCABULARY = 64
 MASK = VOCABULARY - 1
 STOP = 2
+PROMPTS = ("a b c d", "hello there", "one two", "long prompt with words")
+RECIPE = RecipeConfig(
+    steps=130,
+    sequences=4,
+    queries=64,
+    block_sizes=(8,),
+    learning_rate=6e-3,
+    warmup=10,
+    distillation=0.3,
+    layers=2,
+    target_layer_ids=(0, 2),
+    draft_vocab_size=VOCABULARY,
+)
 TEMPLATE = (
     "{% for m in messages %}{{ m['content'] }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '|' }}{% endif %}"
@@ -94,3 +113,38 @@ def tiny_pair(folder: Path, dtype: str = "float32") -> Pair:
     """Save and load a tiny pair."""
     target, drafter = save_tiny_pair(folder)
     return load_pair(target, drafter, dtype)
+
+
+def variant(folder: Path, copy: Path, **changes: Any) -> Path:
+    """Copy a checkpoint with some keys of its config changed, or left out where None is given."""
+    shutil.copytree(folder, copy)
+    config = json.loads((copy / "config.json").read_text(encoding="utf-8")) | changes
+    kept = {key: value for key, value in config.items() if value is not None}
+    (copy / "config.json").write_text(json.dumps(kept), encoding="utf-8")
+    return copy
+
+
+def encode(pair: Pair, text: str) -> torch.Tensor:
+    """Token ids of one user message, `[1, n]`."""
+    return pair.encode([{"role": "user", "content": text}])
+
+
+def answers(pair: Pair, texts: tuple[str, ...] = PROMPTS, tokens: int = 40) -> list[Continuation]:
+    """The target's answers, which no stop token ends."""
+    target = target_forward(pair.target, [0, 2])
+    return continue_batch(target, [encode(pair, text)[0] for text in texts], tokens, ())
+
+
+def trained_pair(folder: Path) -> Pair:
+    """A tiny pair without stop tokens, whose drafter learned a little of the answers to `PROMPTS`.
+
+    So blocks are accepted whole, in part and not at all, and the text goes on to its budget.
+    """
+    pair = tiny_pair(folder)
+    texts = answers(pair)
+    trainer = Trainer(new_drafter(pair, texts, MASK, RECIPE), pair, texts, RECIPE)
+    for _ in range(RECIPE.steps):
+        trainer.train_step()
+    trainer.export().save_pretrained(folder / "trained")
+    pair = load_pair(folder / "target", folder / "trained")
+    return dataclasses.replace(pair, stop_token_ids=())

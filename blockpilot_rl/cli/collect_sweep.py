@@ -114,12 +114,12 @@ def collect_sweep(config: CollectSweepConfig) -> None:
     prompts, sweep = config.load_prompts(), config.sweep_config()
     pair = load_pair(config.target, config.drafter, config.dtype, config.device)
     decoder = Decoder(pair)
-    unfinished = out.with_name(f"{out.name}.partial")
+    unfinished = out.parent / f"{out.name}.partial"
     answers = Path(config.continuations or unfinished / "continuations")
     store = ContinuationStore(answers, prompts, config.max_new_tokens)
     collection = Collection(decoder, store, sweep, unfinished)
     part = part_of(config.part)
-    with Progress(console=console) as progress:
+    with Progress(console=console, disable=not console.is_terminal) as progress:
         bar = _bar(progress, "answer", len(prompts))
         store.record(pair, decoder.target, decoder.layer_ids, part, bar)
         if part[1] > 1:
@@ -131,8 +131,8 @@ def collect_sweep(config: CollectSweepConfig) -> None:
             timed = Decoder(
                 load_pair(config.target, config.drafter, config.latency_dtype, config.device)
             )
-        profile = _profile(config, timed, unfinished / "latency.json", progress)
         dtype = str(timed.pair.dtype).removeprefix("torch.")
+        profile = _profile(config, timed, unfinished / f"latency-{dtype}.json", progress)
         table = assemble(collection, profile, dtype, _device(timed))
         if config.measure:
             rng = np.random.default_rng(config.seed)

@@ -59,6 +59,8 @@ class GenerateConfig:
             raise BlockPilotError(f"--block-size must be at least 1, got {self.block_size}")
         if self.max_new_tokens < 1:
             raise BlockPilotError(f"--max-new-tokens must be at least 1, got {self.max_new_tokens}")
+        if self.json not in (None, "-") and Path(self.json).is_dir():
+            raise BlockPilotError(f"--json {self.json} is a folder; name a file")
 
     def read_prompt(self) -> str:
         """The prompt's text.
@@ -110,13 +112,13 @@ def generate(config: GenerateConfig) -> None:
     if policy is not None:
         policy.check_pair(pair.fingerprint, {})
     decoder = Decoder(pair)
-    chooser = policy or (1 if config.plain else config.block_size or pair.block_size)
-    sizes = policy.config.arms if policy is not None else (chooser,)
+    fixed = 1 if config.plain else config.block_size or pair.block_size
+    sizes = (fixed,) if policy is None else policy.arms
     input_ids = pair.encode([{"role": "user", "content": text}])
     decoder.check_length(input_ids.shape[1], config.max_new_tokens, max(sizes))
     decoder.warm_up(sizes)
     prefill = decoder.prefill(input_ids, config.max_new_tokens, max(sizes))
-    block_size, policy_seconds = decoder.choose(prefill, chooser)
+    block_size, policy_seconds = decoder.choose(prefill, fixed if policy is None else policy)
     # Standard output holds either the text or the record, so that each can be piped.
     stream = sys.stderr if config.json == "-" else sys.stdout
     passes = _echo(pair, decoder.stream(prefill, block_size), stream)
@@ -133,7 +135,7 @@ def _echo(pair: Pair, passes: Iterator[Pass], stream: Any) -> Iterator[Pass]:
     for item in passes:
         yield item
         tokens += item.tokens
-        text = pair.tokenizer.decode(tokens, skip_special_tokens=True)
+        text = str(pair.tokenizer.decode(tokens, skip_special_tokens=True))
         if not text.endswith("\N{REPLACEMENT CHARACTER}"):
             print(text[shown:], end="", flush=True, file=stream)
             shown = len(text)

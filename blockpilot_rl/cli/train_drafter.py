@@ -17,6 +17,7 @@ from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.forward import target_forward
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_directory, write_json
+from blockpilot_rl.models.fit import check_layer_ids, check_mask_token
 from blockpilot_rl.models.pairs import Pair, load_pair
 from blockpilot_rl.provenance import provenance
 from blockpilot_rl.sweeps.continuations import ContinuationStore
@@ -71,6 +72,8 @@ class TrainDrafterConfig:
         part_of(self.part)
         if self.report_prompts < 1:
             raise BlockPilotError(f"--report-prompts must be positive, got {self.report_prompts}")
+        if self.max_new_tokens < 2:
+            raise BlockPilotError(f"--max-new-tokens must be at least 2, got {self.max_new_tokens}")
 
     def recipe(self) -> RecipeConfig:
         """The recipe that the flags describe."""
@@ -109,10 +112,13 @@ def train_drafter(config: TrainDrafterConfig) -> None:
     console = Console(stderr=True)
     out, recipe = Path(config.out), config.recipe()
     pair = load_pair(config.target, None, config.dtype, config.device, with_drafter=False)
+    check_layer_ids(pair.target, recipe.target_layer_ids)
+    if config.mask_token_id is not None:
+        check_mask_token(pair.target, config.mask_token_id)
     prompts = builtin_suite(config.suite_size, splits=["drafter"])
     part = part_of(config.part)
     store = ContinuationStore(out / "corpus", prompts, config.max_new_tokens)
-    with Progress(console=console) as progress:
+    with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("corpus", total=len(prompts))
         store.record(
             pair,
@@ -136,7 +142,8 @@ def train_drafter(config: TrainDrafterConfig) -> None:
 
 
 def _train(trainer: Trainer, out: Path, console: Console) -> None:
-    with Progress(console=console) as progress, SummaryWriter(str(out / "tensorboard")) as writer:
+    bars = Progress(console=console, disable=not console.is_terminal)
+    with bars as progress, SummaryWriter(str(out / "tensorboard")) as writer:
         task = progress.add_task("train", total=trainer.config.steps)
 
         def log(step: int, loss: float, accuracy: list[float]) -> None:
@@ -155,7 +162,7 @@ def _report(config: TrainDrafterConfig, pair: Pair, out: Path, console: Console)
     tested = load_pair(target, out / "drafter", config.dtype, config.device)
     prompts = builtin_suite(config.report_prompts, splits=["validation"])
     decoder = Decoder(tested)
-    with Progress(console=console) as progress:
+    with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("acceptance", total=len(prompts))
         frame = measure_acceptance(
             decoder,
@@ -166,7 +173,8 @@ def _report(config: TrainDrafterConfig, pair: Pair, out: Path, console: Console)
         )
     summary = summarise_acceptance(frame)
     for name, values in summary.items():
-        console.print(f"{name:12} τ = {values['pooled']:.2f} pooled, {values['per_prompt']:.2f}")
+        pooled, per_prompt = values["pooled"], values["per_prompt"]
+        console.print(f"{name:12} τ = {pooled:.2f} pooled, {per_prompt:.2f} per prompt")
     write_json(
         out / "drafter" / "acceptance.json",
         {

@@ -17,7 +17,7 @@ import torch
 
 from blockpilot_rl.decoding.batched import greedy
 from blockpilot_rl.decoding.drafting import LeanDrafter
-from blockpilot_rl.decoding.forward import target_forward
+from blockpilot_rl.decoding.forward import TargetForward, target_forward
 from blockpilot_rl.decoding.state import StateLayout, compute_state, state_layout
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import Pair
@@ -25,6 +25,10 @@ from blockpilot_rl.models.pairs import Pair
 
 class Selector(Protocol):
     """Chooses a block size from a prefill state, such as a `BlockSizePolicy`."""
+
+    @property
+    def arms(self) -> tuple[int, ...]:
+        """Block sizes it chooses from."""
 
     @property
     def state_groups(self) -> tuple[str, ...]:
@@ -61,8 +65,10 @@ class Prefill:
         features: The prompt's features for the drafter, `[1, prompt, layers * hidden]`.
         seconds: Time that prefill took.
         max_new_tokens: Budget that the caches were made for.
+        max_block_size: Block size that the caches were made for.
         cache: The target's cache.
         draft_cache: The drafter's cache, or None without a drafter.
+        stream: Marks the stream that the caches belong to, as only the latest may go on.
     """
 
     prompt_tokens: int
@@ -72,8 +78,10 @@ class Prefill:
     features: torch.Tensor
     seconds: float
     max_new_tokens: int
+    max_block_size: int
     cache: Any
     draft_cache: Any
+    stream: object = None
 
 
 @dataclass(frozen=True)
@@ -135,7 +143,7 @@ class Decoder:
         self.pair = pair
         ids = [] if pair.drafter is None else pair.drafter.config.target_layer_ids
         self.layer_ids: list[int] = list(ids)
-        self.target = target_forward(pair.target, self.layer_ids)
+        self.target: TargetForward = target_forward(pair.target, self.layer_ids)
         self.drafter = None if pair.drafter is None else LeanDrafter(pair.drafter, self.target)
         self._stops = frozenset(pair.stop_token_ids)
 
@@ -188,7 +196,8 @@ class Decoder:
         block = max_block_size or (1 if self.drafter is None else self.pair.block_size)
         self.check_length(n, max_new_tokens, block)
         began = time.perf_counter()
-        length = n + max_new_tokens + block
+        # The state group `draft` reads a block of the drafter's own size.
+        length = n + max_new_tokens + max(block, self.pair.block_size)
         cache = self.target.new_cache(1, length)
         hidden = self.target(input_ids, cache)
         last = hidden.last[0, -1]
@@ -202,6 +211,7 @@ class Decoder:
             features=hidden.features,
             seconds=time.perf_counter() - began,
             max_new_tokens=max_new_tokens,
+            max_block_size=block,
             cache=cache,
             draft_cache=None if self.drafter is None else self.drafter.new_cache(1, length),
         )
@@ -229,6 +239,7 @@ class Decoder:
         """Draft logits of the first block at the drafter's own size."""
         if self.drafter is None:
             raise BlockPilotError("the state group 'draft' needs a drafter; this pair has none")
+        prefill.stream = None
         prefill.draft_cache.crop(0)
         self.drafter.extend(prefill.features, prefill.draft_cache)
         anchor = torch.tensor([[prefill.first_token]], device=prefill.features.device)
@@ -252,12 +263,17 @@ class Decoder:
             raise BlockPilotError(
                 f"max_new_tokens {budget} exceeds the prefill's {prefill.max_new_tokens}"
             )
+        if block_size > prefill.max_block_size:
+            raise BlockPilotError(
+                f"block size {block_size} exceeds the prefill's {prefill.max_block_size}"
+            )
         self.check_length(prefill.prompt_tokens, budget, block_size)
         return self._passes(prefill, block_size, budget)
 
     def _passes(self, prefill: Prefill, block_size: int, budget: int) -> Iterator[Pass]:
         yield Pass(1, (prefill.first_token,), prefill.seconds)
         cache, draft_cache = prefill.cache, prefill.draft_cache
+        prefill.stream = mine = object()
         cache.crop(prefill.prompt_tokens)
         if draft_cache is not None:
             draft_cache.crop(0)
@@ -265,6 +281,11 @@ class Decoder:
         unread = [prefill.features]
         anchor, emitted = prefill.first_token, 1
         while emitted < budget and anchor not in self._stops:
+            if prefill.stream is not mine:
+                raise BlockPilotError(
+                    "the prefill has been decoded anew while this stream was open; prefill once "
+                    "for each stream"
+                )
             began = time.perf_counter()
             with torch.inference_mode():
                 tokens, features = self._step(anchor, block_size, unread, cache, draft_cache)
@@ -346,7 +367,7 @@ class Decoder:
         Raises:
             BlockPilotError: If the request does not fit.
         """
-        largest = block_size if isinstance(block_size, int) else None
+        largest = block_size if isinstance(block_size, int) else max(block_size.arms)
         prefill = self.prefill(input_ids, max_new_tokens, largest)
         chosen, policy_seconds = self.choose(prefill, block_size)
         return self.collect(self.stream(prefill, chosen), policy_seconds)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 
@@ -15,7 +17,7 @@ class LeanDrafter:
 
     def __init__(self, drafter: DFlashDraftModel, target: TargetForward) -> None:
         """Read the drafter's weights and the rows of the target's head that it may propose."""
-        config = drafter.config
+        config: Any = drafter.config
         self.drafter = drafter
         self.target = target
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
@@ -23,6 +25,8 @@ class LeanDrafter:
         self.layers = [
             LeanLayer(x, self.heads, self.kv_heads, self.head_dim) for x in drafter.layers
         ]
+        layers: Any = drafter.layers
+        self.windows: list[int | None] = [layer.self_attn.sliding_window for layer in layers]
         self.norm = norm_of(drafter.norm)
         self.token_ids = drafter.draft_token_ids
         head = target.head
@@ -66,6 +70,7 @@ class LeanDrafter:
         """
         start, end = cache.length, cache.length + block_size
         cos, sin = (part[start:end, None] for part in self._rope)
+        places = torch.arange(end, device=anchor.device)[None]
         hidden = self._noise(anchor, block_size)
         for index, layer in enumerate(self.layers):
             query, key, value = layer.project(hidden, cos, sin)
@@ -76,7 +81,7 @@ class LeanDrafter:
                 query,
                 cache.keys[index, :, :, :end],
                 cache.values[index, :, :, :end],
-                None,
+                self._near(index, places[:, start:], places),
             )
         return self._logits(hidden)
 
@@ -102,8 +107,10 @@ class LeanDrafter:
         """
         context = int(starts.max())
         positions = starts[:, None] + torch.arange(block_size, device=starts.device)
+        before = torch.arange(context, device=starts.device).expand(len(rows), -1)
+        places = torch.cat([before, positions], dim=1)
         cos, sin = (part[positions].unsqueeze(2) for part in self._rope)
-        seen = torch.arange(context, device=starts.device) < starts[:, None]
+        seen = before < starts[:, None]
         own = seen.new_ones(len(rows), block_size)
         queries = block_size * self.heads // self.kv_heads
         mask = torch.cat([seen, own], dim=1)[:, None, None].expand(-1, 1, queries, -1)
@@ -112,8 +119,26 @@ class LeanDrafter:
             query, key, value = layer.project(hidden, cos, sin)
             key = torch.cat([cache.keys[index, rows, :, :context], key], dim=2)
             value = torch.cat([cache.values[index, rows, :, :context], value], dim=2)
-            hidden = layer.finish(hidden, query, key, value, mask)
+            near = self._near(index, positions, places)
+            hidden = layer.finish(hidden, query, key, value, mask if near is None else mask & near)
         return self._logits(hidden)
+
+    def _near(self, index: int, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor | None:
+        """Mask of a layer's sliding window, for the layers that have one.
+
+        Args:
+            index: The layer.
+            queries: Position of each query, `[blocks, n]`.
+            keys: Position of each key, `[blocks, length]`.
+
+        Returns:
+            Boolean `[blocks, 1, groups * n, length]`, or None to look everywhere.
+        """
+        window = self.windows[index]
+        if window is None:
+            return None
+        near = (queries[:, :, None] - keys[:, None]).abs() < window
+        return near.repeat(1, self.heads // self.kv_heads, 1)[:, None]
 
     def _noise(self, anchor: torch.Tensor, block_size: int) -> torch.Tensor:
         masks = self.mask_embedding.expand(anchor.shape[0], block_size - 1, -1)

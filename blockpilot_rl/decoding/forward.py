@@ -116,7 +116,7 @@ class LeanForward:
             itself = slots[start:, None] == slots
             mask = real if mask is None else (real & mask) | itself.repeat(self.groups, 1)
         hidden = self.embed(input_ids)
-        features = []
+        outputs = {}
         for index, layer in enumerate(self.layers):
             query, key, value = layer.project(hidden, cos, sin)
             cache.keys[index, :, :, start:end] = key
@@ -129,9 +129,10 @@ class LeanForward:
                 mask,
             )
             if index in self.layer_ids:
-                features.append(hidden)
+                outputs[index] = hidden
         cache.length = end
         last = F.rms_norm(hidden, (hidden.shape[-1],), *self.norm)
+        features = [outputs[index] for index in self.layer_ids]
         return Hidden(last, torch.cat(features, dim=-1) if features else hidden[..., :0])
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -141,14 +142,18 @@ class LeanForward:
 
 
 class ModuleCache(DynamicCache):
-    """transformers' cache with `length` and an absolute `crop`."""
+    """transformers' cache with `length` and an absolute `crop`.
+
+    Made without a config, it keeps every position, also of layers with a sliding window: a window
+    that has moved on could not take rejected drafts back. The layers' masks are unchanged by that.
+    """
 
     @property
     def length(self) -> int:
         """Positions in use."""
         return self.get_seq_length()
 
-    def crop(self, length: int) -> None:  # type: ignore[override]
+    def crop(self, length: int) -> None:
         """Forget every position from `length` on.
 
         `DynamicCache.crop` has meant different things across releases (a positive count raises
@@ -156,7 +161,8 @@ class ModuleCache(DynamicCache):
         """
         if length >= self.length:
             return
-        for layer in self.layers:
+        layers: list[Any] = self.layers
+        for layer in layers:
             layer.keys = layer.keys[..., :length, :]
             layer.values = layer.values[..., :length, :]
 
@@ -177,11 +183,12 @@ class ModuleForward:
 
     def new_cache(self, batch: int, max_length: int) -> ModuleCache:
         """Make an empty cache; it grows as needed."""
-        return ModuleCache(config=self.model.config)
+        return ModuleCache()
 
     def embed(self, input_ids: torch.Tensor) -> torch.Tensor:
         """Embed tokens, `[batch, n]` to `[batch, n, hidden]`."""
-        return self.model.get_input_embeddings()(input_ids)
+        embedded: torch.Tensor = self.model.get_input_embeddings()(input_ids)
+        return embedded
 
     def __call__(
         self, input_ids: torch.Tensor, cache: ModuleCache, padding: torch.Tensor | None = None
@@ -206,7 +213,8 @@ class ModuleForward:
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Read `[..., hidden]` final-norm states with the target's head."""
-        return self.model.get_output_embeddings()(hidden)
+        logits: torch.Tensor = self.model.get_output_embeddings()(hidden)
+        return logits
 
 
 def is_lean(model: PreTrainedModel) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,8 @@ class LatencyProfile:
             raise BlockPilotError(
                 f"block size {block_size} is not in the latency profile {self.block_sizes}"
             )
+        if len(emitted) == 0:
+            return 0.0
         index = self.block_sizes.index(block_size)
         contexts = prompt_tokens + np.concatenate([[0], np.cumsum(emitted)[:-1]])
         fixed = self.draft[index][0] + self.verify[index][0]
@@ -133,7 +136,7 @@ def measure_latency(
         prefill = decoder.prefill(ids.to(decoder.pair.device), 8, max(block_sizes))
         for repeat in range(repeats):
             if decoder.drafter is not None:
-                read[c, repeat] = _seconds(lambda p=prefill: _read_prompt(decoder, p))
+                read[c, repeat] = _seconds(partial(_read_prompt, decoder, prefill))
             for b in rng.permutation(len(block_sizes)):
                 draft[c, b, repeat], verify[c, b, repeat] = _time_step(
                     decoder, prefill, block_sizes[b]

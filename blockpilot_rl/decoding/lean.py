@@ -7,6 +7,8 @@ computes what the module computes, up to rounding.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,21 +51,28 @@ def _fuse(*linears: nn.Linear) -> tuple[torch.Tensor, torch.Tensor | None]:
     The modules keep working: their parameters become views of the stacked tensor.
     """
     rows = [linear.weight.shape[0] for linear in linears]
-    storages = {linear.weight.untyped_storage().data_ptr() for linear in linears}
-    if len(storages) == 1 and len(linears) > 1:
+    if _are_stacked([linear.weight for linear in linears]):
         first = linears[0].weight
         weight = first.as_strided((sum(rows), first.shape[1]), first.stride())
     else:
         weight = torch.cat([linear.weight.data for linear in linears])
         for linear, part in zip(linears, weight.split(rows), strict=True):
             linear.weight.data = part
-    biases = [linear.bias for linear in linears]
+    biases: list[torch.Tensor | None] = [linear.bias for linear in linears]
     present = [bias.data for bias in biases if bias is not None]
     if not present:
         return weight.detach(), None
     if len(present) != len(biases):
         raise NotImplementedError("some of the fused projections have a bias and others do not")
     return weight.detach(), torch.cat(present)
+
+
+def _are_stacked(weights: Sequence[torch.Tensor]) -> bool:
+    """Whether contiguous weights follow each other in one storage, as `_fuse` leaves them."""
+    return len({weight.untyped_storage().data_ptr() for weight in weights}) == 1 and all(
+        above.is_contiguous() and above.data_ptr() + above.nbytes == below.data_ptr()
+        for above, below in itertools.pairwise(weights)
+    )
 
 
 class LeanLayer:

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from transformers import (
-    MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -30,6 +29,7 @@ from blockpilot_rl.models.default_target import (
     default_target_folder,
 )
 from blockpilot_rl.models.drafter import DFlashDraftModel
+from blockpilot_rl.models.fit import check_architecture, check_fit, token_ids
 from blockpilot_rl.provenance import sha256_file
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -231,7 +231,7 @@ def _load_target(folder: Path, dtype: torch.dtype, device: str) -> PreTrainedMod
         raise BlockPilotError(
             f"target {folder} has a config that cannot be read: {one_line(error)}"
         ) from error
-    _check_architecture(folder, config)
+    check_architecture(folder, config)
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, output_loading_info=True
@@ -251,21 +251,6 @@ def _load_target(folder: Path, dtype: torch.dtype, device: str) -> PreTrainedMod
     return model  # type: ignore[no-any-return]
 
 
-def _check_architecture(folder: Path, config: Any) -> None:
-    """Refuse targets whose caches cannot forget rejected drafts, before any weight is read."""
-    if getattr(config, "is_encoder_decoder", False):
-        raise BlockPilotError(f"target {folder} is an encoder-decoder; give a decoder-only model")
-    kinds = set(getattr(config, "layer_types", None) or [])
-    recurrent = sorted(kinds - {"full_attention", "sliding_attention"})
-    model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
-    if recurrent or getattr(model_class, "_is_stateful", False):
-        what = f"layers of kind {recurrent}" if recurrent else f"a {config.model_type} state"
-        raise BlockPilotError(
-            f"target {folder} has {what}: rejected drafts would stay in it; give a dense attention "
-            "model"
-        )
-
-
 def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
@@ -277,62 +262,5 @@ def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 
 
 def _stop_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    stops = _token_ids("eos_token_id", model.generation_config, model.config, tokenizer)
+    stops = token_ids("eos_token_id", model.generation_config, model.config, tokenizer)
     return tuple(sorted(stops))
-
-
-def _token_ids(name: str, *sources: Any) -> set[int]:
-    """Gather a special token's ids, which may be absent, one number or a list."""
-    found: set[int] = set()
-    for source in sources:
-        ids = getattr(source, name, None)
-        found.update(ids if isinstance(ids, list) else [] if ids is None else [ids])
-    return found
-
-
-def check_fit(target: PreTrainedModel, drafter: DFlashDraftModel) -> None:
-    """Check that a drafter was made for a target of this shape.
-
-    Raises:
-        BlockPilotError: If hidden size, depth, mask token or draft vocabulary do not fit.
-    """
-    mine, theirs = drafter.config, target.config
-    if mine.hidden_size != theirs.hidden_size:
-        raise BlockPilotError(
-            f"drafter and target do not fit: hidden size {mine.hidden_size} against "
-            f"{theirs.hidden_size}"
-        )
-    layers = theirs.num_hidden_layers
-    if mine.num_target_layers not in (None, layers):
-        raise BlockPilotError(
-            f"drafter and target do not fit: drafter made for {mine.num_target_layers} target "
-            f"layers, target has {layers}"
-        )
-    outside = [index for index in mine.target_layer_ids if not 0 <= index < layers - 1]
-    if outside:
-        raise BlockPilotError(
-            f"drafter reads target layers {outside}, but the target's usable layers are "
-            f"0..{layers - 2}"
-        )
-    vocabulary = target.get_output_embeddings().weight.shape[0]
-    if not 0 <= mine.mask_token_id < vocabulary:
-        raise BlockPilotError(
-            f"drafter's mask token {mine.mask_token_id} is outside the target's vocabulary of "
-            f"{vocabulary}"
-        )
-    for name in ("pad_token_id", "eos_token_id"):
-        if mine.mask_token_id in _token_ids(name, theirs, target.generation_config):
-            raise BlockPilotError(
-                f"drafter's mask token {mine.mask_token_id} is the target's {name}; a mask must be "
-                "a token that never occurs in text"
-            )
-    if mine.vocab_size != vocabulary:
-        raise BlockPilotError(
-            f"drafter and target do not fit: vocabulary {mine.vocab_size} against {vocabulary}"
-        )
-    ids = drafter.draft_token_ids
-    if ids is not None and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary:
-        raise BlockPilotError(
-            f"drafter proposes tokens {int(ids.min())} to {int(ids.max())}, which go outside the "
-            f"target's vocabulary of {vocabulary}"
-        )

@@ -111,6 +111,7 @@ class PolicyConfig:
                 "arms": tuple(int(arm) for arm in values["arms"]),
                 "state": StateLayout(tuple((str(n), int(w)) for n, w in values["state"])),
                 "hidden": tuple(int(width) for width in values["hidden"]),
+                "activation": str(values["activation"]),
                 "fallback": int(values["fallback"]),
             }
         except (TypeError, ValueError) as error:
@@ -167,6 +168,11 @@ class BlockSizePolicy(nn.Module):
                 layer.weight.copy_(weight)
                 layer.bias.copy_(bias)
         return policy.eval()
+
+    @property
+    def arms(self) -> tuple[int, ...]:
+        """Block sizes it chooses from, increasing."""
+        return self.config.arms
 
     @property
     def state_groups(self) -> tuple[str, ...]:

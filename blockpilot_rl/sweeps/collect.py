@@ -8,7 +8,6 @@ killed goes on with the first missing one and ends in the same table.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +23,9 @@ from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.decoding.replay import replay
 from blockpilot_rl.decoding.state import GROUPS, compute_state
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.files import atomic_write, write_json
+from blockpilot_rl.files import atomic_write
 from blockpilot_rl.provenance import provenance
-from blockpilot_rl.sweeps.continuations import ContinuationStore, Progress, Shard
+from blockpilot_rl.sweeps.continuations import ContinuationStore, Progress, Shard, claim
 from blockpilot_rl.sweeps.prompts import Prompt
 from blockpilot_rl.sweeps.table import DEFAULT_ARMS, SweepMetadata, SweepTable, validate_arms
 
@@ -133,17 +132,7 @@ class Collection:
             "max_new_tokens": self.config.max_new_tokens,
             "groups": list(self.config.groups),
         }
-        path = self.folder / "description.json"
-        if not path.exists():
-            write_json(path, description)
-            return
-        found = json.loads(path.read_text(encoding="utf-8"))
-        differing = [key for key, value in description.items() if found.get(key) != value]
-        if differing:
-            raise BlockPilotError(
-                f"{self.folder} holds an unfinished sweep with other {', '.join(differing)}; "
-                "finish it with the same options, remove it, or name another output"
-            )
+        claim(self.folder / "description.json", description)
 
     def _record(self, prompts: Sequence[Prompt], shard: Shard) -> pd.DataFrame:
         """Replay one shard."""

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 
 from blockpilot_rl.decoding.batched import Continuation, continue_batch
 from blockpilot_rl.decoding.forward import TargetForward
-from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.files import atomic_write, write_json
 from blockpilot_rl.models.pairs import Pair
 from blockpilot_rl.sweeps.prompts import Prompt
@@ -84,16 +84,6 @@ class ContinuationStore:
             BlockPilotError: If a prompt is too long, or the folder holds answers of another
                 target, suite or setting.
         """
-        self._claim(
-            {
-                "fingerprint": pair.target_fingerprint,
-                "dtype": str(pair.dtype).removeprefix("torch."),
-                "prompts": prompts_digest(self.prompts),
-                "count": len(self.prompts),
-                "layer_ids": list(layer_ids),
-                "max_new_tokens": self.max_new_tokens,
-            }
-        )
         encoded = [pair.encode(prompt.chat())[0] for prompt in self.prompts]
         for prompt, ids in zip(self.prompts, encoded, strict=True):
             if len(ids) + self.max_new_tokens > pair.max_length:
@@ -101,6 +91,17 @@ class ContinuationStore:
                     f"prompt {prompt.id} has {len(ids)} tokens; with {self.max_new_tokens} new "
                     f"ones it exceeds the models' {pair.max_length} positions"
                 )
+        claim(
+            self.folder / "continuations.json",
+            {
+                "fingerprint": pair.target_fingerprint,
+                "dtype": str(pair.dtype).removeprefix("torch."),
+                "prompts": prompts_digest(self.prompts),
+                "count": len(self.prompts),
+                "layer_ids": list(layer_ids),
+                "max_new_tokens": self.max_new_tokens,
+            },
+        )
         # Prompts of similar length share a shard, so that little of a batch is padding.
         order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]))
         for index, path in list(enumerate(self.shards))[part[0] :: part[1]]:
@@ -108,9 +109,9 @@ class ContinuationStore:
             if not path.exists():
                 batch = [encoded[i] for i in rows]
                 answers = continue_batch(target, batch, self.max_new_tokens, pair.stop_token_ids)
-                ids = json.dumps([self.prompts[i].id for i in rows])
+                names = json.dumps([self.prompts[i].id for i in rows])
                 with atomic_write(path) as partial:
-                    save_file(_pack(answers), partial, metadata={"prompt_ids": ids})
+                    save_file(_pack(answers), partial, metadata={"prompt_ids": names})
             progress(min((index + 1) * SHARD_PROMPTS, len(order)), len(order))
 
     def read(self) -> Iterator[Shard]:
@@ -128,19 +129,32 @@ class ContinuationStore:
         for path in self.shards:
             yield _read_shard(path)
 
-    def _claim(self, description: dict[str, Any]) -> None:
-        """Mark the folder as this store's, or check that it is."""
-        path = self.folder / "continuations.json"
-        if not path.exists():
-            write_json(path, description)
-            return
-        found = json.loads(path.read_text(encoding="utf-8"))
-        for key, value in description.items():
-            if found.get(key) != value:
-                raise BlockPilotError(
-                    f"{self.folder} holds answers with {key} {found.get(key)!r}, not {value!r}; "
-                    "use the same options, or another folder"
-                )
+
+def claim(path: Path, description: dict[str, Any]) -> None:
+    """Mark a folder of shards as this work's, or check that it is.
+
+    Args:
+        path: JSON file in the folder that says what the shards are made from.
+        description: What this work makes them from.
+
+    Raises:
+        BlockPilotError: If the folder holds shards of other work.
+    """
+    if not path.exists():
+        write_json(path, description)
+        return
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        differing = [key for key, value in description.items() if found.get(key) != value]
+    except (OSError, ValueError, AttributeError) as error:
+        raise BlockPilotError(
+            f"{path} is corrupt ({one_line(error)}); remove its folder and start anew"
+        ) from error
+    if differing:
+        raise BlockPilotError(
+            f"{path.parent} holds unfinished work with other {', '.join(differing)}; give the same "
+            "options, remove it, or name another folder"
+        )
 
 
 def prompts_digest(prompts: Sequence[Prompt]) -> str:
@@ -165,7 +179,9 @@ def _read_shard(path: Path) -> Shard:
             packed = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             ids: list[str] = json.loads(file.metadata()["prompt_ids"])
     except (OSError, SafetensorError, KeyError) as error:
-        raise BlockPilotError(f"{path} is corrupt ({error}); remove it and run again") from error
+        raise BlockPilotError(
+            f"{path} is corrupt ({one_line(error)}); remove it and run again"
+        ) from error
     prompts, outputs = packed["prompt_lengths"].tolist(), packed["output_lengths"].tolist()
     positions = [n + m - 1 for n, m in zip(prompts, outputs, strict=True)]
     parts = zip(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from blockpilot_rl.decoding.state import StateLayout
-from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.files import atomic_directory, write_json
 
 SCHEMA_VERSION = 1
@@ -88,7 +89,7 @@ class SweepMetadata:
         """Read what `to_dict` gave.
 
         Raises:
-            BlockPilotError: If a key is missing or unknown.
+            BlockPilotError: If a key is missing, unknown or of a wrong type.
         """
         names = {field.name for field in dataclasses.fields(cls)}
         unknown, missing = values.keys() - names, names - values.keys()
@@ -96,8 +97,13 @@ class SweepMetadata:
             raise BlockPilotError(
                 f"sweep metadata has unknown keys {sorted(unknown)}, lacks {sorted(missing)}"
             )
-        groups = tuple((str(name), int(width)) for name, width in values["state"])
-        arms = tuple(int(arm) for arm in values["arms"])
+        try:
+            groups = tuple((str(name), int(width)) for name, width in values["state"])
+            arms = tuple(int(arm) for arm in values["arms"])
+        except (TypeError, ValueError) as error:
+            raise BlockPilotError(
+                f"sweep metadata has a value of a wrong type: {one_line(error)}"
+            ) from error
         return cls(**{**values, "arms": arms, "state": StateLayout(groups)})
 
 
@@ -160,7 +166,8 @@ class SweepTable:
     @cached_property
     def rewards(self) -> np.ndarray:
         """Speedup over plain decoding, `[n, arms]`: plain seconds / seconds of the arm."""
-        return self.seconds[:, :1] / self.seconds
+        speedups: np.ndarray = self.seconds[:, :1] / self.seconds
+        return speedups
 
     @cached_property
     def passes(self) -> np.ndarray:
@@ -175,7 +182,8 @@ class SweepTable:
     @cached_property
     def acceptance_lengths(self) -> np.ndarray:
         """Tokens per decode pass, `[n, arms]`."""
-        return self.emitted[:, None] / self.passes
+        lengths: np.ndarray = self.emitted[:, None] / self.passes
+        return lengths
 
     def arm_index(self, block_size: int) -> int:
         """Column of a block size.
@@ -266,13 +274,19 @@ class SweepTable:
         except FileNotFoundError:
             raise BlockPilotError(f"sweep {path} has no sweep.parquet") from None
         except (OSError, pa.ArrowException) as error:
-            raise BlockPilotError(f"{parquet} is corrupt: {_first_line(error)}") from error
+            raise BlockPilotError(f"{parquet} is corrupt: {one_line(error)}") from error
         wanted = [*cls.SCALARS, "state", "output_tokens"]
         for arm in metadata.arms:
             wanted += [f"accepted_{arm}", f"seconds_{arm}", f"measured_seconds_{arm}"]
         missing = [name for name in wanted if name not in frame]
         if missing:
             raise BlockPilotError(f"{parquet} lacks the columns {missing}")
+        if frame.empty:
+            raise BlockPilotError(f"{parquet} has no rows")
+        for name in (name for name in wanted if "seconds" not in name):
+            empty = frame.index[frame[name].isna()]
+            if len(empty):
+                raise BlockPilotError(f"{parquet}: row {empty[0]} has no {name}")
         widths = frame["state"].map(len)
         wrong = frame.index[widths != metadata.state.width]
         if len(wrong):
@@ -308,10 +322,15 @@ class SweepTable:
         lengths = np.array(
             [[int(arm.sum()) if len(arm) else 0 for arm in row] for row in self.accepted]
         )
+        possible = np.array([_are_possible(row, self.arms) for row in self.accepted])
         checks = (
             (repeated, "repeats an id"),
             (~np.isfinite(self.states).all(axis=1), "has NaN or infinity in its state"),
-            (~(self.seconds > 0).all(axis=1), "has seconds that are not positive numbers"),
+            (
+                ~(np.isfinite(self.seconds) & (self.seconds > 0)).all(axis=1),
+                "has seconds that are not positive numbers",
+            ),
+            (~possible, "has a pass that emitted no token or more than its block size"),
             (
                 (lengths != self.emitted[:, None]).any(axis=1),
                 "has accepted lengths that do not sum to its output",
@@ -324,6 +343,14 @@ class SweepTable:
                 raise BlockPilotError(f"{where}: row {row} ({self.rows['id'][row]}) {what}")
 
 
+def _are_possible(row: Sequence[np.ndarray], arms: Sequence[int]) -> bool:
+    """Whether every pass emitted at least one token and at most its block size."""
+    return all(
+        bool(((lengths >= 1) & (lengths <= size)).all())
+        for lengths, size in zip(row, arms, strict=True)
+    )
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -333,11 +360,7 @@ def _read_json(path: Path) -> dict[str, Any]:
             "scripts/collect_sweep.py"
         ) from None
     except (OSError, ValueError) as error:
-        raise BlockPilotError(f"{path} cannot be read as JSON: {_first_line(error)}") from error
+        raise BlockPilotError(f"{path} cannot be read as JSON: {one_line(error)}") from error
     if not isinstance(values, dict):
         raise BlockPilotError(f"{path} holds no JSON object")
     return values
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

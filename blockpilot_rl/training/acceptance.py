@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 
 from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.sweeps.prompts import Prompt
 
 
@@ -32,6 +33,9 @@ def measure_acceptance(
     Returns:
         A row per prompt that needed a decode pass: `id, family, emitted, passes,
         acceptance_length` (first token excluded, as it comes from prefill).
+
+    Raises:
+        BlockPilotError: If no prompt needed one.
     """
     records = []
     for done, prompt in enumerate(prompts, start=1):
@@ -42,6 +46,8 @@ def measure_acceptance(
             emitted = len(result.tokens) - 1
             records.append((prompt.id, prompt.family, emitted, passes, emitted / passes))
         progress(done, len(prompts))
+    if not records:
+        raise BlockPilotError("every prompt ended with its first token; there is nothing to accept")
     return pd.DataFrame(records, columns=["id", "family", "emitted", "passes", "acceptance_length"])
 
 

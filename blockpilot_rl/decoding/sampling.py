@@ -1,0 +1,143 @@
+"""Drafter-invariant sampling: the same text for every block size, at any temperature.
+
+The target's choice at position `t` is `argmax(logits / T + g_t)`, where the Gumbel noise `g_t`
+comes from `(seed, t)` alone, so each choice is an exact sample of the target's distribution
+(Gumbel-max) and does not depend on how the position was reached. The drafter proposes with the same
+noise, which makes it agree with the target as often as two samplers without communication can
+(Daliri, Musco and Suresh, arXiv 2408.07978). A draft is accepted while it equals the choice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from transformers import (
+    LogitsProcessorList,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from blockpilot_rl.decoding.batched import greedy
+from blockpilot_rl.errors import BlockPilotError
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are chosen.
+
+    Attributes:
+        temperature: 0 is greedy.
+        top_k: Keep this many most probable tokens; 0 keeps all.
+        top_p: Keep the most probable tokens that hold this much probability; 1 keeps all.
+        seed: Decides the noise of every position.
+        draft: Whether drafts share the noise (`shared`) or are the drafter's most probable tokens
+            (`argmax`). The text is the same; acceptance differs.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+    draft: Literal["shared", "argmax"] = "shared"
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            BlockPilotError: If a value is out of range.
+        """
+        if not 0 <= self.temperature < float("inf"):
+            raise BlockPilotError(f"temperature must be 0 or more, not {self.temperature}")
+        if self.top_k < 0:
+            raise BlockPilotError(f"top_k must be 0 (off) or more, not {self.top_k}")
+        if not 0 < self.top_p <= 1:
+            raise BlockPilotError(f"top_p must be in (0, 1], not {self.top_p}")
+        if self.seed < 0:
+            raise BlockPilotError(f"seed must be 0 or more, not {self.seed}")
+        if self.draft not in ("shared", "argmax"):
+            raise BlockPilotError(f"draft must be 'shared' or 'argmax', not {self.draft!r}")
+
+
+class Sampler:
+    """Chooses tokens for one text; noise is made once per position and kept.
+
+    Greedy sampling makes none.
+    """
+
+    def __init__(self, sampling: Sampling, vocab_size: int) -> None:
+        """Prepare the warpers that transformers' `generate` would use."""
+        self.sampling = sampling
+        self.vocab_size = vocab_size
+        self._noise: dict[int, torch.Tensor] = {}
+        self._warpers = LogitsProcessorList()
+        if sampling.temperature > 0:
+            self._warpers.append(TemperatureLogitsWarper(sampling.temperature))
+        if sampling.top_k > 0:
+            self._warpers.append(TopKLogitsWarper(sampling.top_k))
+        if sampling.top_p < 1:
+            self._warpers.append(TopPLogitsWarper(sampling.top_p))
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether no noise is used."""
+        return self.sampling.temperature == 0
+
+    def choose(self, logits: torch.Tensor, position: int) -> torch.Tensor:
+        """Choose the target's tokens at consecutive positions.
+
+        Args:
+            logits: `[n, vocab]`, for positions `position … position + n - 1`.
+            position: Absolute position of the first chosen token.
+
+        Returns:
+            Token ids, `[n]`.
+        """
+        if self.is_greedy:
+            return greedy(logits)
+        scores: torch.Tensor = self._warpers(logits.new_empty((len(logits), 0)), logits.float())
+        return greedy(scores + self.noise(position, len(logits), logits.device))
+
+    def propose(
+        self, logits: torch.Tensor, position: int, token_ids: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Choose draft tokens at consecutive positions.
+
+        Args:
+            logits: `[n, draft_vocab]`.
+            position: Absolute position of the first drafted token.
+            token_ids: Target id of each draft id, or None if the vocabularies are one.
+
+        Returns:
+            Draft ids, `[n]`.
+        """
+        if self.is_greedy or self.sampling.draft == "argmax":
+            return greedy(logits)
+        noise = self.noise(position, len(logits), logits.device)
+        if token_ids is not None:
+            noise = noise[:, token_ids]
+        return greedy(logits.float() / self.sampling.temperature + noise)
+
+    def noise(self, position: int, n: int, device: torch.device) -> torch.Tensor:
+        """Gumbel noise of consecutive positions, `[n, vocab]`, float32."""
+        for t in range(position, position + n):
+            if t not in self._noise:
+                self._noise[t] = gumbel(self.sampling.seed, t, self.vocab_size).to(device)
+        return torch.stack([self._noise[t] for t in range(position, position + n)])
+
+    def forget(self, position: int) -> None:
+        """Drop the noise of positions before `position`."""
+        for t in [t for t in self._noise if t < position]:
+            del self._noise[t]
+
+
+def gumbel(seed: int, position: int, size: int) -> torch.Tensor:
+    """Standard Gumbel noise that `(seed, position)` alone decides, `[size]`, float32 on the CPU."""
+    # SeedSequence mixes the pair so that neighbouring seeds and positions are unrelated.
+    state = np.random.SeedSequence((seed, position)).generate_state(1, np.uint64)
+    generator = torch.Generator().manual_seed(int(state[0]) % 2**63)
+    exponential = torch.empty(size).exponential_(generator=generator)
+    return -exponential.log()

@@ -1,0 +1,121 @@
+"""Whether a target can take drafts back, and whether a drafter was made for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedModel
+
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.models.drafter import DFlashDraftModel
+
+
+def check_architecture(folder: Path, config: Any) -> None:
+    """Refuse targets whose caches cannot forget rejected drafts, before any weight is read.
+
+    Args:
+        folder: The target's checkpoint, named in errors.
+        config: Its config.
+
+    Raises:
+        BlockPilotError: If it is an encoder-decoder, or a layer keeps a state.
+    """
+    if getattr(config, "is_encoder_decoder", False):
+        raise BlockPilotError(f"target {folder} is an encoder-decoder; give a decoder-only model")
+    kinds = set(getattr(config, "layer_types", None) or [])
+    recurrent = sorted(kinds - {"full_attention", "sliding_attention"})
+    model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    if recurrent or getattr(model_class, "_is_stateful", False):
+        what = f"layers of kind {recurrent}" if recurrent else f"a {config.model_type} state"
+        raise BlockPilotError(
+            f"target {folder} has {what}: rejected drafts would stay in it; give a dense attention "
+            "model"
+        )
+
+
+def check_fit(target: PreTrainedModel, drafter: DFlashDraftModel) -> None:
+    """Check that a drafter was made for a target of this shape.
+
+    Raises:
+        BlockPilotError: If hidden size, depth, layers, mask token or vocabulary do not fit.
+    """
+    mine, theirs = drafter.config, target.config
+    if mine.hidden_size != theirs.hidden_size:
+        raise BlockPilotError(
+            f"drafter and target do not fit: hidden size {mine.hidden_size} against "
+            f"{theirs.hidden_size}"
+        )
+    if mine.num_target_layers not in (None, theirs.num_hidden_layers):
+        raise BlockPilotError(
+            f"drafter and target do not fit: drafter made for {mine.num_target_layers} target "
+            f"layers, target has {theirs.num_hidden_layers}"
+        )
+    check_layer_ids(target, mine.target_layer_ids)
+    check_mask_token(target, mine.mask_token_id)
+    vocabulary = vocabulary_size(target)
+    if mine.vocab_size != vocabulary:
+        raise BlockPilotError(
+            f"drafter and target do not fit: vocabulary {mine.vocab_size} against {vocabulary}"
+        )
+    ids = drafter.draft_token_ids
+    if ids is not None and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary:
+        raise BlockPilotError(
+            f"drafter proposes tokens {int(ids.min())} to {int(ids.max())}, which go outside the "
+            f"target's vocabulary of {vocabulary}"
+        )
+
+
+def check_layer_ids(target: PreTrainedModel, layer_ids: Sequence[int]) -> None:
+    """Check that a drafter may read these 0-based decoder layers of a target.
+
+    Raises:
+        BlockPilotError: If one is not there, or is the last, whose output is normalised.
+    """
+    usable = range(target.config.num_hidden_layers - 1)
+    outside = [index for index in layer_ids if index not in usable]
+    if outside:
+        raise BlockPilotError(
+            f"drafter reads target layers {outside}, but the target's usable layers are "
+            f"0..{usable.stop - 1}"
+        )
+
+
+def check_mask_token(target: PreTrainedModel, token: int) -> None:
+    """Check that a token of a target's vocabulary may stand for a mask.
+
+    Raises:
+        BlockPilotError: If it is outside the vocabulary, or occurs in text.
+    """
+    vocabulary = vocabulary_size(target)
+    if not 0 <= token < vocabulary:
+        raise BlockPilotError(
+            f"drafter's mask token {token} is outside the target's vocabulary of {vocabulary}"
+        )
+    for name in ("pad_token_id", "eos_token_id"):
+        if token in token_ids(name, target.config, target.generation_config):
+            raise BlockPilotError(
+                f"drafter's mask token {token} is the target's {name}; a mask must be a token that "
+                "never occurs in text"
+            )
+
+
+def vocabulary_size(target: PreTrainedModel) -> int:
+    """Rows of the target's head."""
+    head: Any = target.get_output_embeddings()
+    return int(head.weight.shape[0])
+
+
+def token_ids(name: str, *sources: Any) -> set[int]:
+    """Gather a special token's ids, which may be absent, one number or a list.
+
+    Args:
+        name: Such as `eos_token_id`.
+        *sources: Configs or tokenizers that may have it.
+    """
+    found: set[int] = set()
+    for source in sources:
+        ids = getattr(source, name, None)
+        found.update(ids if isinstance(ids, list) else [] if ids is None else [ids])
+    return found

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from blockpilot_rl.decoding.batched import continue_batch, greedy
+from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.forward import target_forward
+from tests.tiny_pair import PROMPTS, encode
+
+TEXTS = (*PROMPTS, "Z", "a rather longer prompt than all the others")
+
+
+def answer(pair, texts=TEXTS, budget=24, stops=()):
+    target = target_forward(pair.target, [0, 2])
+    return continue_batch(target, [encode(pair, text)[0] for text in texts], budget, stops)
+
+
+@pytest.mark.parametrize("stops", [(), (49,), (15, 2, 39), tuple(range(3, 64, 3))])
+def test_every_row_is_what_plain_decoding_gives(trained, stops):
+    """Also when rows end at different times and leave the batch."""
+    decoder = Decoder(dataclasses.replace(trained, stop_token_ids=stops))
+    for text, item in zip(TEXTS, answer(trained, stops=stops), strict=True):
+        ids = encode(trained, text)
+        assert torch.equal(item.prompt_ids, ids[0])
+        assert item.output_ids.tolist() == decoder.generate(ids, 1, 24).tokens
+
+
+def test_some_row_stops_early_and_some_does_not(trained):
+    """So that the test above sees what it is for."""
+    assert max(len(item.output_ids) for item in answer(trained, stops=(49,))) < 12
+    lengths = sorted(len(item.output_ids) for item in answer(trained, stops=(15, 2, 39)))
+    assert lengths[0] == 1
+    assert len(set(lengths)) > 2
+
+
+@pytest.mark.parametrize("stops", [(), (49,), (15, 2, 39)])
+def test_hidden_states_are_those_of_the_whole_text(trained, stops):
+    target = target_forward(trained.target, [0, 2])
+    for item in answer(trained, stops=stops):
+        text = torch.cat([item.prompt_ids, item.output_ids])[None, :-1]
+        with torch.inference_mode():
+            hidden = target(text, target.new_cache(1, text.shape[1]))
+        torch.testing.assert_close(item.features, hidden.features[0], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(item.last, hidden.last[0], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("budget", [1, 2, 3])
+def test_small_budgets(trained, budget):
+    whole = answer(trained)
+    for short, item in zip(answer(trained, budget=budget), whole, strict=True):
+        assert short.output_ids.tolist() == item.output_ids[:budget].tolist()
+        assert len(short.features) == len(short.last) == len(short.prompt_ids) + budget - 1
+
+
+def test_the_first_of_equals_is_chosen():
+    logits = torch.tensor([[0.0, 2.0, 2.0], [1.0, 0.0, 1.0]])
+    assert greedy(logits).tolist() == greedy(logits.bfloat16()).tolist() == [1, 0]

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import DynamicCache
+
+from blockpilot_rl.decoding.drafting import LeanDrafter
+from blockpilot_rl.decoding.forward import target_forward
+from tests.tiny_pair import MASK, tiny_drafter, tiny_target
+
+WINDOW = {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}
+VARIANTS = {
+    "plain": {},
+    "biased": {"attention_bias": True},
+    "window": WINDOW,
+    "wide-heads": {"head_dim": 16},
+    "yarn": {
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 1e6,
+            "factor": 4.0,
+            "original_max_position_embeddings": 64,
+        }
+    },
+}
+
+
+def lean(drafter, target=None) -> LeanDrafter:
+    return LeanDrafter(drafter, target_forward(target or tiny_target(), [0, 2]))
+
+
+def features(n: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(1, n, 64, generator=torch.Generator().manual_seed(seed))
+
+
+@torch.inference_mode()
+def reference(drafter, target, context, anchor: int, block_size: int) -> torch.Tensor:
+    """The drafter's own modules on a whole context, read by the target's own head."""
+    ids = torch.tensor([[anchor] + [MASK] * (block_size - 1)])
+    hidden = drafter(
+        noise_embeds=target.get_input_embeddings()(ids),
+        context_hidden_states=context,
+        cache=DynamicCache(),
+    ).last_hidden_state
+    return target.lm_head(hidden[:, 1:])
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@torch.inference_mode()
+def test_equals_the_modules(name):
+    """For every block size, with the context read in pieces."""
+    target, drafter = tiny_target(), tiny_drafter(**VARIANTS[name])
+    ours, context = lean(drafter, target), features(11)
+    cache = ours.new_cache(1, 30)
+    for end in (6, 7, 11):
+        ours.extend(context[:, cache.length : end], cache)
+        for block_size in (2, 5, 8, 16):
+            logits = ours.draft(torch.tensor([[7]]), block_size, cache)
+            expected = reference(drafter, target, context[:, :end], 7, block_size)
+            torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
+            assert cache.length == end
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@torch.inference_mode()
+def test_many_blocks_at_once_equal_one_by_one(name):
+    ours = lean(tiny_drafter(**VARIANTS[name]))
+    texts = [features(14, seed=1), features(14, seed=2)]
+    both = ours.new_cache(2, 30)
+    ours.extend(torch.cat(texts), both)
+    rows, starts = torch.tensor([0, 1, 1, 0]), torch.tensor([3, 14, 1, 9])
+    anchors = torch.tensor([5, 6, 7, 8])
+    for block_size in (2, 8):
+        logits = ours.draft_at(rows, starts, anchors, block_size, both)
+        for i, (row, start) in enumerate(zip(rows.tolist(), starts.tolist(), strict=True)):
+            cache = ours.new_cache(1, 30)
+            ours.extend(texts[row][:, :start], cache)
+            alone = ours.draft(anchors[i : i + 1, None], block_size, cache)[0]
+            torch.testing.assert_close(logits[i], alone, atol=1e-4, rtol=1e-4)
+    assert both.length == 14
+
+
+@torch.inference_mode()
+def test_rope_is_the_drafters_own():
+    """A target's rotary layout must not leak into the drafter (vllm-project/speculators#921)."""
+    target = tiny_target(rope_parameters={"rope_type": "default", "rope_theta": 50.0})
+    drafter = tiny_drafter()
+    ours, context = lean(drafter, target), features(9)
+    cache = ours.new_cache(1, 30)
+    ours.extend(context, cache)
+    logits = ours.draft(torch.tensor([[7]]), 8, cache)
+    expected = reference(drafter, target, context, 7, 8)
+    torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
+
+
+@torch.inference_mode()
+def test_a_reduced_vocabulary_reads_some_rows_of_the_head():
+    target, whole, reduced = tiny_target(), tiny_drafter(), tiny_drafter(draft_vocab_size=3)
+    reduced.load_state_dict({**whole.state_dict(), "d2t": torch.tensor([4, 10, 40])})
+    drafters = [lean(drafter, target) for drafter in (whole, reduced)]
+    logits = []
+    for ours in drafters:
+        cache = ours.new_cache(1, 30)
+        ours.extend(features(5), cache)
+        logits.append(ours.draft(torch.tensor([[7]]), 4, cache))
+    torch.testing.assert_close(logits[1], logits[0][..., [4, 11, 42]])
+    assert drafters[1].to_target_ids(torch.tensor([[2, 0]])).tolist() == [[42, 4]]
+    assert drafters[0].to_target_ids(torch.tensor([[2, 0]])).tolist() == [[2, 0]]
+
+
+@torch.inference_mode()
+def test_the_rotary_table_grows_with_the_cache():
+    target, drafter = tiny_target(), tiny_drafter(max_position_embeddings=2048)
+    ours, context = lean(drafter, target), features(600)
+    cache = ours.new_cache(1, 610)
+    ours.extend(context, cache)
+    logits = ours.draft(torch.tensor([[7]]), 4, cache)
+    expected = reference(drafter, target, context, 7, 4)
+    torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
+
+
+@torch.inference_mode()
+def test_what_a_draft_wrote_is_never_read():
+    """The block's own entries are stale behind `length`; drafting twice gives the same."""
+    ours = lean(tiny_drafter())
+    cache = ours.new_cache(1, 30)
+    ours.extend(features(5), cache)
+    first = ours.draft(torch.tensor([[7]]), 8, cache)
+    ours.draft(torch.tensor([[9]]), 16, cache)
+    assert torch.equal(ours.draft(torch.tensor([[7]]), 8, cache), first)
+
+
+@torch.inference_mode()
+def test_half_precision_runs_in_half_precision():
+    target, drafter = tiny_target().bfloat16(), tiny_drafter().bfloat16()
+    ours = lean(drafter, target)
+    cache = ours.new_cache(1, 30)
+    ours.extend(features(5).bfloat16(), cache)
+    logits = ours.draft(torch.tensor([[7]]), 8, cache)
+    assert cache.keys.dtype == logits.dtype == torch.bfloat16

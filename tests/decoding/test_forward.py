@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma3TextConfig,
+    GPTNeoXConfig,
+    LlamaConfig,
+    MistralConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from blockpilot_rl.decoding.forward import LeanForward, ModuleForward, is_lean, target_forward
+
+SHAPE = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.2,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10_000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+LEAN = {
+    "llama": LlamaConfig(**SHAPE),
+    "llama-bias": LlamaConfig(**SHAPE, attention_bias=True, mlp_bias=True),
+    "llama-tied": LlamaConfig(**SHAPE, tie_word_embeddings=True),
+    "llama-llama3-rope": LlamaConfig(**SHAPE, rope_parameters=LLAMA3),
+    "llama-multi-head": LlamaConfig(**{**SHAPE, "num_key_value_heads": 4}),
+    "qwen2": Qwen2Config(**SHAPE),
+    "qwen2-yarn": Qwen2Config(**SHAPE, rope_parameters=YARN),
+    "qwen3": Qwen3Config(**SHAPE, head_dim=16),
+    "mistral": MistralConfig(**SHAPE, sliding_window=None),
+}
+MODULES = {
+    "llama-gelu": LlamaConfig(**SHAPE, hidden_act="gelu"),
+    "mistral-window": MistralConfig(**SHAPE, sliding_window=6),
+    "qwen2-window": Qwen2Config(
+        **SHAPE, use_sliding_window=True, sliding_window=6, max_window_layers=2
+    ),
+    "gemma2": Gemma2Config(**SHAPE, head_dim=8, sliding_window=6, pad_token_id=0),
+    "gemma3": Gemma3TextConfig(**SHAPE, head_dim=8, sliding_window=6, pad_token_id=0),
+    "gpt-neox": GPTNeoXConfig(**{k: v for k, v in SHAPE.items() if k != "num_key_value_heads"}),
+}
+EVERY = {**LEAN, **MODULES}
+
+
+def build(config, seed: int = 0):
+    """A random model whose biases and norms are random too, as those of new models are not."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(config).eval()
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.data += 0.2 * torch.randn_like(parameter)
+    return model
+
+
+def tokens(*shape: int) -> torch.Tensor:
+    return torch.randint(3, 64, shape, generator=torch.Generator().manual_seed(0))
+
+
+@torch.inference_mode()
+def reference(model, ids, **options):
+    """What transformers' own pass gives: logits, and the outputs of all layers."""
+    output = model(input_ids=ids, output_hidden_states=True, use_cache=False, **options)
+    return output.logits, output.hidden_states
+
+
+def assert_close(ours, theirs):
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+def softcapped(model, logits):
+    """Our logits are read by the head alone; Gemma 2 bends them, which changes no order."""
+    cap = getattr(model.config, "final_logit_softcapping", None)
+    return logits if cap is None else cap * torch.tanh(logits / cap)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_fitting_pass_is_chosen(name):
+    model = build(EVERY[name])
+    assert is_lean(model) == (name in LEAN)
+    assert type(target_forward(model, [])) is (LeanForward if name in LEAN else ModuleForward)
+
+
+def test_heads_with_a_bias_and_moving_ropes_are_not_lean():
+    model = build(LEAN["llama"])
+    model.lm_head = torch.nn.Linear(32, 64)
+    assert not is_lean(model)
+    dynamic = {"rope_type": "dynamic", "rope_theta": 10_000.0, "factor": 2.0}
+    assert not is_lean(build(LlamaConfig(**SHAPE, rope_parameters=dynamic)))
+
+
+@pytest.mark.parametrize("name", EVERY)
+@torch.inference_mode()
+def test_equals_the_modules(name):
+    """Final states, features and logits, for a prompt and then token by token and in blocks."""
+    model, ids = build(EVERY[name]), tokens(1, 16)
+    logits, states = reference(model, ids)
+    forward = target_forward(model, [0, 2])
+    cache = forward.new_cache(1, 16)
+    for start, end in ((0, 7), (7, 8), (8, 9), (9, 16)):
+        hidden = forward(ids[:, start:end], cache)
+        assert cache.length == end
+        assert_close(hidden.last, states[-1][:, start:end])
+        assert_close(hidden.features, torch.cat([states[1], states[3]], dim=-1)[:, start:end])
+        assert_close(softcapped(model, forward.logits(hidden.last)), logits[:, start:end])
+
+
+@pytest.mark.parametrize("name", EVERY)
+@torch.inference_mode()
+def test_left_padding_changes_nothing(name):
+    """Each row of a padded batch equals the row alone, and transformers' padded pass."""
+    model, rows = build(EVERY[name]), [tokens(2, 12)[0], tokens(2, 12)[1, :7]]
+    forward = target_forward(model, [0, 2])
+    padding = torch.tensor([0, 5])
+    batch = torch.stack([rows[0], torch.nn.functional.pad(rows[1], (5, 0))])
+    cache = forward.new_cache(2, 12)
+    first = forward(batch[:, :9], cache, padding)
+    then = forward(batch[:, 9:], cache, padding)
+    last = torch.cat([first.last, then.last], dim=1)
+    features = torch.cat([first.features, then.features], dim=1)
+    mask = (torch.arange(12) >= padding[:, None]).long()
+    _, padded = reference(
+        model, batch, attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0)
+    )
+    for row, ids in enumerate(rows):
+        _, states = reference(model, ids[None])
+        n = len(ids)
+        assert_close(last[row, -n:], states[-1][0])
+        assert_close(last[row, -n:], padded[-1][row, -n:])
+        assert_close(features[row, -n:], torch.cat([states[1], states[3]], dim=-1)[0])
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gpt-neox", "gemma3"])
+@torch.inference_mode()
+def test_a_feature_is_the_output_of_its_layer(name):
+    """Ids are 0-based decoder layers (vllm-project/vllm#40727 was off by one)."""
+    model, ids = build(EVERY[name]), tokens(1, 5)
+    seen = {}
+    for index, layer in enumerate(model.base_model.layers):
+        layer.register_forward_hook(
+            lambda module, args, output, index=index: seen.update(
+                {index: output[0] if isinstance(output, tuple) else output}
+            )
+        )
+    model(input_ids=ids)
+    for index in range(3):
+        forward = target_forward(model, [index])
+        expected = seen[index].clone()
+        assert_close(forward(ids, forward.new_cache(1, 5)).features, expected)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt-neox"])
+@pytest.mark.parametrize("ids", [[2, 0], [1, 1], [2, 0, 1]])
+@torch.inference_mode()
+def test_features_come_in_the_order_of_the_config(name, ids):
+    model, prompt = build(EVERY[name]), tokens(1, 5)
+    forward = target_forward(model, ids)
+    features = forward(prompt, forward.new_cache(1, 5)).features
+    singles = []
+    for index in ids:
+        single = target_forward(model, [index])
+        singles.append(single(prompt, single.new_cache(1, 5)).features)
+    assert_close(features, torch.cat(singles, dim=-1))
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt-neox"])
+@torch.inference_mode()
+def test_a_target_without_feature_layers(name):
+    forward = target_forward(build(EVERY[name]), [])
+    assert forward(tokens(1, 5), forward.new_cache(1, 5)).features.shape == (1, 5, 0)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("length", [0, 1, 13, 14])
+@torch.inference_mode()
+def test_what_was_cropped_leaves_no_trace(name, length):
+    """Also beyond a sliding window, which cannot move back (vllm-project/vllm#40727).
+
+    `DynamicCache.crop` has meant three things across transformers' releases.
+    """
+    forward = target_forward(build(EVERY[name]), [1])
+    ids, other = tokens(1, 18), tokens(1, 18).flip(1)
+    cache = forward.new_cache(1, 18)
+    forward(ids[:, :13], cache)
+    forward(other[:, 13:14], cache)
+    cache.crop(length)
+    assert cache.length == length
+    if length == 14:
+        cache.crop(13)
+        length = 13
+    hidden = forward(ids[:, length:], cache)
+    _, states = reference(forward.model, ids)
+    assert_close(hidden.last, states[-1][:, length:])
+
+
+@torch.inference_mode()
+def test_positions_beyond_the_first_table():
+    """The rotary table grows with the cache."""
+    model = build(LlamaConfig(**{**SHAPE, "max_position_embeddings": 2048}))
+    forward, ids = target_forward(model, [0]), tokens(1, 700)
+    hidden = forward(ids, forward.new_cache(1, 700))
+    assert_close(hidden.last[:, -3:], reference(model, ids)[1][-1][:, -3:])
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt-neox"])
+@torch.inference_mode()
+def test_rows_can_be_dropped(name):
+    forward = target_forward(build(EVERY[name]), [0])
+    ids = tokens(3, 8)
+    cache = forward.new_cache(3, 8)
+    forward(ids[:, :5], cache)
+    cache.select(torch.tensor([2, 0]))
+    hidden = forward(ids[[2, 0], 5:], cache)
+    assert_close(hidden.last, reference(forward.model, ids[[2, 0]])[1][-1][:, 5:])
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "gpt-neox"])
+def test_embeddings_are_the_models_own(name):
+    model = build(EVERY[name])
+    ids = tokens(1, 4)
+    assert torch.equal(target_forward(model, []).embed(ids), model.get_input_embeddings()(ids))

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.models.checkpoints import load_drafter, resolve_checkpoint
+from tests.tiny_pair import MASK, tiny_drafter, variant
+
+
+def rewritten(folder, copy, change):
+    """A copy of a checkpoint whose tensors went through `change`."""
+    shutil.copytree(folder, copy)
+    tensors = load_file(copy / "model.safetensors")
+    change(tensors)
+    save_file(tensors, copy / "model.safetensors")
+    return copy
+
+
+def test_what_was_saved_is_loaded(tiny):
+    original, loaded = tiny_drafter().state_dict(), load_drafter(tiny[1]).state_dict()
+    assert original.keys() == loaded.keys()
+    assert all(torch.equal(original[name], loaded[name]) for name in original)
+    assert not load_drafter(tiny[1]).training
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_dtypes_are_kept_or_given(tmp_path, dtype):
+    """A wrong cast silently makes acceptance zero (bstnxbt/dflash-mlx#60)."""
+    drafter = tiny_drafter(draft_vocab_size=3)
+    drafter.d2t.copy_(torch.tensor([300, 400, 500]))
+    drafter.to(dtype).save_pretrained(tmp_path)
+    kept = load_drafter(tmp_path)
+    assert {p.dtype for p in kept.parameters()} == {dtype}
+    assert {p.dtype for p in load_drafter(tmp_path, torch.float32).parameters()} == {torch.float32}
+    # Token ids are whole numbers in any dtype; float16 could not hold them.
+    assert kept.draft_token_ids.tolist() == [300, 401, 502]
+
+
+def test_tensors_in_several_files(tiny, tmp_path):
+    folder = shutil.copytree(tiny[1], tmp_path / "drafter")
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = sorted(tensors)
+    save_file({n: tensors[n] for n in names[:5]}, folder / "model-00001-of-00002.safetensors")
+    save_file({n: tensors[n] for n in names[5:]}, folder / "model-00002-of-00002.safetensors")
+    loaded = load_drafter(folder).state_dict()
+    assert all(torch.equal(tensors[name], loaded[name]) for name in names)
+
+
+@pytest.mark.parametrize("architectures", [["DFlash2DraftModel"], ["Qwen3ForCausalLM"], [], None])
+def test_other_architectures_are_refused_by_name(tiny, tmp_path, architectures):
+    folder = variant(tiny[1], tmp_path / "drafter", architectures=architectures)
+    with pytest.raises(BlockPilotError) as refused:
+        load_drafter(folder)
+    assert f"has architecture {architectures or []}, not DFlashDraftModel" in str(refused.value)
+
+
+def test_missing_and_unclaimed_tensors_are_named(tiny, tmp_path):
+    folder = rewritten(
+        tiny[1],
+        tmp_path / "drafter",
+        lambda tensors: tensors.update(extra=tensors.pop("layers.1.self_attn.q_norm.weight")),
+    )
+    with pytest.raises(BlockPilotError) as refused:
+        load_drafter(folder)
+    assert "missing tensors ['layers.1.self_attn.q_norm.weight']" in str(refused.value)
+    assert "unclaimed tensors ['extra'] (1 and 1 in all)" in str(refused.value)
+
+
+def test_a_tensor_of_another_shape_is_named(tiny, tmp_path):
+    folder = variant(tiny[1], tmp_path / "drafter", intermediate_size=40)
+    with pytest.raises(BlockPilotError, match=r"mlp.gate_proj.weight has shape \(48, 32\)"):
+        load_drafter(folder)
+
+
+def test_a_reduced_vocabulary_needs_its_map(tiny, tmp_path):
+    folder = variant(tiny[1], tmp_path / "drafter", draft_vocab_size=8)
+    with pytest.raises(BlockPilotError, match=r"missing tensors \['d2t'\]"):
+        load_drafter(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "cannot be read as JSON"),
+        ("\ufeff{}", "cannot be read as JSON"),
+        ("[1]", "holds no JSON object"),
+    ],
+)
+def test_broken_config_file(tiny, tmp_path, text, message):
+    folder = shutil.copytree(tiny[1], tmp_path / "drafter")
+    (folder / "config.json").write_text(text, encoding="utf-8")
+    with pytest.raises(BlockPilotError, match=message):
+        load_drafter(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": "abc"}, "is invalid: .*'hidden_size'"),
+        ({"num_hidden_layers": 3}, "is invalid: .*must be equal"),
+        ({"dflash_config": [1]}, "is invalid"),
+        ({"num_attention_heads": 0}, "describes no model that can be built"),
+        ({"rope_parameters": {"rope_type": "spiral"}}, "describes no model that can be built"),
+        ({"dflash_config": {"mask_token_id": MASK, "target_layer_ids": ["a"]}}, "are outside 0..2"),
+        ({"block_size": 1}, "block_size 1 must be at least 2"),
+    ],
+)
+def test_unusable_config_values(tiny, tmp_path, changes, message):
+    folder = variant(tiny[1], tmp_path / "drafter", **changes)
+    with pytest.raises(BlockPilotError, match=message) as refused:
+        load_drafter(folder)
+    assert str(folder) in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_corrupt_and_missing_weights(tiny, tmp_path):
+    folder = shutil.copytree(tiny[1], tmp_path / "drafter")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(BlockPilotError, match=r"model\.safetensors are corrupt"):
+        load_drafter(folder)
+    weights.unlink()
+    with pytest.raises(BlockPilotError, match=r"has no \*\.safetensors file"):
+        load_drafter(folder)
+
+
+def test_a_folder_without_a_config(tmp_path):
+    with pytest.raises(BlockPilotError, match=r"drafter .* has no config\.json"):
+        resolve_checkpoint(tmp_path, "drafter")
+
+
+@pytest.mark.parametrize("name", ["nowhere", "./nowhere", "/nowhere", "a/b/c"])
+def test_what_is_neither_folder_nor_hub_id(name):
+    with pytest.raises(BlockPilotError, match=f"drafter '{name}' is neither a folder nor a hub id"):
+        resolve_checkpoint(name, "drafter")
+
+
+def test_what_no_hub_id_can_be():
+    with pytest.raises(BlockPilotError, match="'owner/na me' is not a hub id"):
+        resolve_checkpoint("owner/na me", "target")
+
+
+def test_no_network_and_nothing_cached(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(BlockPilotError) as refused:
+        resolve_checkpoint("owner/name", "target")
+    assert "'owner/name' is not a local folder and could not be fetched" in str(refused.value)
+    assert "check the name and the network" in str(refused.value)
+
+
+def test_a_cached_hub_snapshot_needs_no_network(tiny, tmp_path, monkeypatch):
+    repository = tmp_path / "models--owner--name"
+    shutil.copytree(tiny[1], repository / "snapshots" / "abc")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("abc")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    assert load_drafter("owner/name").config.block_size == 8

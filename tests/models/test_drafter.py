@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from transformers import DynamicCache, Qwen3Config
+from transformers.models.qwen3.modeling_qwen3 import Qwen3Model
+
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.models.checkpoints import load_drafter
+from blockpilot_rl.models.drafter import DFlashConfig, DFlashDraftModel, default_target_layer_ids
+from tests.tiny_pair import MASK, tiny_drafter, variant
+
+IDS = {"mask_token_id": MASK, "target_layer_ids": [0, 2]}
+
+
+def noise_and_context(block: int = 4, context: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(1, block, 32, generator=generator)
+    return noise, torch.randn(1, context, 64, generator=generator)
+
+
+@torch.inference_mode()
+def hidden(drafter: DFlashDraftModel, noise, context, **options) -> torch.Tensor:
+    return drafter(noise_embeds=noise, context_hidden_states=context, **options).last_hidden_state
+
+
+def test_both_config_shapes_load_to_the_same_model(tiny, tmp_path):
+    """`block_size` at the top or inside `dflash_config` (vllm-project/speculators#662)."""
+    outer = load_drafter(tiny[1])
+    nested = variant(
+        tiny[1], tmp_path / "nested", block_size=None, dflash_config={**IDS, "block_size": 8}
+    )
+    inner = load_drafter(nested)
+    assert outer.config.block_size == inner.config.block_size == 8
+    ours, theirs = outer.config.to_dict(), inner.config.to_dict()
+    assert {**ours, "_name_or_path": ""} == {**theirs, "_name_or_path": ""}
+    assert torch.equal(hidden(outer, *noise_and_context()), hidden(inner, *noise_and_context()))
+
+
+def test_saved_and_loaded_config_is_the_same(tmp_path):
+    drafter = tiny_drafter(block_size=None, dflash_config={**IDS, "block_size": 5})
+    drafter.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["block_size"] == 5
+    assert load_drafter(tmp_path).config.dflash_config == IDS
+
+
+@pytest.mark.parametrize(
+    ("target_layers", "draft_layers", "ids"),
+    [
+        (30, 5, [1, 8, 14, 20, 27]),
+        (36, 5, [1, 9, 17, 25, 33]),
+        (28, 5, [1, 7, 13, 19, 25]),
+        (30, 1, [15]),
+    ],
+)
+def test_default_layer_ids_round_half_to_even(target_layers, draft_layers, ids):
+    """Steps of 6.5 give 7.5 and 20.5, which round to 8 and 20 (z-lab/dflash)."""
+    assert default_target_layer_ids(target_layers, draft_layers) == ids
+    config = DFlashConfig(
+        num_target_layers=target_layers,
+        num_hidden_layers=draft_layers,
+        dflash_config={"mask_token_id": 3},
+    )
+    assert config.target_layer_ids == ids
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dflash_config": {**IDS, "target_layer_ids": [0, 3]}}, r"\[3\] are outside 0..2"),
+        ({"dflash_config": {**IDS, "target_layer_ids": [-1, 2]}}, r"\[-1\] are outside 0..2"),
+        ({"dflash_config": {"mask_token_id": MASK}, "num_target_layers": None}, "names no target"),
+        ({"dflash_config": {"target_layer_ids": [0, 2]}}, "has no mask_token_id"),
+        ({"dflash_config": {**IDS, "mask_token_id": "63"}}, "'63' must be a whole number"),
+        ({"pad_token_id": MASK}, "mask_token_id 63 is also the pad_token_id"),
+        ({"eos_token_id": MASK}, "mask_token_id 63 is also the eos_token_id"),
+        ({"eos_token_id": [2, MASK]}, "mask_token_id 63 is also the eos_token_id"),
+        ({"block_size": 1}, "block_size 1 must be at least 2"),
+        ({"block_size": "x"}, "'x' must be a whole number"),
+    ],
+)
+def test_what_drafting_depends_on_is_checked(changes, message):
+    """The last layer's output is normalised (vllm-project/speculators#705); pad and eos are text.
+
+    A mask id that occurs in text makes acceptance collapse (NVIDIA-NeMo/Automodel#2461).
+    """
+    with pytest.raises(BlockPilotError, match=message):
+        tiny_drafter(**changes)
+
+
+def test_the_mask_comes_from_the_config():
+    """sgl-project/SpecForge#500: the id was a constant."""
+    assert tiny_drafter(dflash_config={**IDS, "mask_token_id": 7}).config.mask_token_id == 7
+
+
+@pytest.mark.parametrize("theta", [10_000.0, 500_000.0, 5_000_000.0])
+def test_both_spellings_of_rope_theta_mean_the_same(tiny, tmp_path, theta):
+    """A wrong theta loads silently (vllm-project/vllm#54373, speculators#613, speculators#921)."""
+    old = variant(
+        tiny[1], tmp_path / "old", rope_parameters=None, rope_theta=theta, rope_scaling=None
+    )
+    new = variant(
+        tiny[1],
+        tmp_path / "new",
+        rope_parameters={"rope_type": "default", "rope_theta": theta},
+    )
+    results = [hidden(load_drafter(folder), *noise_and_context()) for folder in (old, new)]
+    assert torch.equal(*results)
+    expected = theta ** -(torch.arange(0, 8, 2) / 8)
+    torch.testing.assert_close(load_drafter(old).rotary_emb.inv_freq, expected)
+    same = torch.allclose(results[0], hidden(load_drafter(tiny[1]), *noise_and_context()))
+    assert same == (theta == 10_000.0)
+
+
+def test_without_context_it_is_a_bidirectional_qwen3():
+    """The layers are Qwen3's, looking both ways: an implementation that is not ours agrees."""
+    drafter = tiny_drafter()
+    shared = Qwen3Config().to_dict().keys() - {"model_type", "architectures", "dtype"}
+    settings = {key: getattr(drafter.config, key) for key in shared if hasattr(drafter.config, key)}
+    reference = Qwen3Model(Qwen3Config(**settings)).eval()
+    state = {k: v for k, v in drafter.state_dict().items() if not k.startswith(("fc", "hidden_n"))}
+    missing, unexpected = reference.load_state_dict(state, strict=False)
+    assert (missing, unexpected) == (["embed_tokens.weight"], [])
+    noise, context = noise_and_context(context=0)
+    with torch.inference_mode():
+        expected = reference(
+            inputs_embeds=noise, attention_mask=torch.zeros(1, 1, 4, 4), use_cache=False
+        ).last_hidden_state
+    torch.testing.assert_close(hidden(drafter, noise, context), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_context_in_pieces_equals_context_at_once():
+    drafter, (noise, context) = tiny_drafter(), noise_and_context()
+    cache = DynamicCache()
+    for piece in (context[:, :1], context[:, 1:4]):
+        hidden(drafter, noise, piece, cache=cache)
+        cache.crop(-noise.shape[1])
+    result = hidden(drafter, noise, context[:, 4:], cache=cache)
+    torch.testing.assert_close(result, hidden(drafter, noise, context), atol=1e-5, rtol=1e-5)
+
+
+def test_the_block_looks_both_ways():
+    drafter, (noise, context) = tiny_drafter(), noise_and_context()
+    changed = noise.clone()
+    changed[:, -1] += 1
+    before, after = hidden(drafter, noise, context), hidden(drafter, changed, context)
+    assert not torch.allclose(before[:, 0], after[:, 0])
+
+
+@pytest.mark.parametrize("cached", [0, 3])
+def test_padding_mask(cached):
+    """A mask over all keys hides the padded context and nothing else."""
+    drafter, (noise, context) = tiny_drafter(), noise_and_context()
+    positions = torch.arange(10)[None]
+    mask = torch.ones(1, 10, dtype=torch.long)
+    everything = hidden(drafter, noise, context, position_ids=positions)
+    assert torch.equal(
+        hidden(drafter, noise, context, attention_mask=mask, position_ids=positions), everything
+    )
+    mask[:, :2] = 0
+    cache = DynamicCache()
+    if cached:
+        hidden(drafter, noise, context[:, :cached], cache=cache)
+        cache.crop(-noise.shape[1])
+    masked = hidden(
+        drafter,
+        noise,
+        context[:, cached:],
+        attention_mask=mask,
+        position_ids=positions[:, cached:],
+        cache=cache,
+    )
+    short = hidden(drafter, noise, context[:, 2:], position_ids=positions[:, 2:])
+    torch.testing.assert_close(masked, short, atol=1e-5, rtol=1e-5)
+    assert not torch.allclose(masked, everything)
+
+
+def test_sliding_window_sees_only_what_is_near():
+    drafter = tiny_drafter(
+        num_hidden_layers=1,
+        use_sliding_window=True,
+        sliding_window=4,
+        max_window_layers=0,
+    )
+    noise, context = noise_and_context()
+    before = hidden(drafter, noise, context)
+    far, near = context.clone(), context.clone()
+    far[:, 1] += 1
+    near[:, 3] += 1
+    # The block is at 6..9; its first position sees 3 and up, its second 4 and up.
+    assert torch.allclose(before, hidden(drafter, noise, far))
+    changed = (before - hidden(drafter, noise, near)).abs().amax(-1)[0] > 1e-6
+    assert changed.tolist() == [True, False, False, False]
+
+
+def test_reduced_vocabulary_maps_to_the_targets():
+    """Draft id i stands for i + d2t[i] (vllm-project/speculators)."""
+    drafter = tiny_drafter(draft_vocab_size=4)
+    drafter.d2t.copy_(torch.tensor([2, 2, 5, 60]))
+    assert drafter.draft_token_ids.tolist() == [2, 3, 7, 63]
+    assert tiny_drafter().draft_token_ids is None

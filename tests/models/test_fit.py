@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import transformers
+
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.models.fit import check_layer_ids, check_mask_token, token_ids
+from blockpilot_rl.models.pairs import load_pair
+from tests.tiny_pair import MASK, tiny_drafter, tiny_target, variant
+
+IDS = {"mask_token_id": MASK, "target_layer_ids": [0, 2]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"vocab_size": 63}, "vocabulary 63 against 64"),
+        ({"num_target_layers": 5}, "drafter made for 5 target layers, target has 4"),
+        (
+            {"num_target_layers": None, "dflash_config": {**IDS, "target_layer_ids": [0, 3]}},
+            r"reads target layers \[3\], but the target's usable layers are 0..2",
+        ),
+        (
+            {"num_target_layers": None, "dflash_config": {**IDS, "target_layer_ids": [-1, 2]}},
+            r"reads target layers \[-1\]",
+        ),
+        ({"dflash_config": {**IDS, "mask_token_id": 64}}, "64 is outside the target's vocabulary"),
+        ({"dflash_config": {**IDS, "mask_token_id": -1}}, "-1 is outside the target's vocabulary"),
+        ({"dflash_config": {**IDS, "mask_token_id": 1}}, "1 is the target's pad_token_id"),
+        ({"dflash_config": {**IDS, "mask_token_id": 2}}, "2 is the target's eos_token_id"),
+    ],
+)
+def test_a_drafter_of_another_target_is_refused(tiny, tmp_path, changes, message):
+    """Depth, vocabulary and mask (vllm-project/speculators#705, NVIDIA-NeMo/Automodel#2461)."""
+    other = variant(tiny[1], tmp_path / "other", **changes)
+    with pytest.raises(BlockPilotError, match=message):
+        load_pair(tiny[0], other)
+
+
+def test_another_hidden_size_is_refused_naming_both(tiny, tmp_path):
+    tiny_drafter(hidden_size=40).save_pretrained(tmp_path)
+    with pytest.raises(BlockPilotError, match="hidden size 40 against 32"):
+        load_pair(tiny[0], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "message"), [([0, 0, 62], "tokens 0 to 64"), ([-1, 0, 0], "tokens -1 to 2")]
+)
+def test_draft_tokens_outside_the_vocabulary_are_refused(tiny, tmp_path, offsets, message):
+    drafter = tiny_drafter(draft_vocab_size=3)
+    drafter.d2t.copy_(torch.tensor(offsets))
+    drafter.save_pretrained(tmp_path)
+    with pytest.raises(BlockPilotError, match=message):
+        load_pair(tiny[0], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (transformers.T5Config(), "is an encoder-decoder"),
+        (transformers.BartConfig(), "is an encoder-decoder"),
+        (transformers.MambaConfig(), "has layers of kind .*rejected drafts would stay"),
+        (transformers.RwkvConfig(), "has a rwkv state: rejected drafts would stay"),
+        (transformers.JambaConfig(), "rejected drafts would stay"),
+        (transformers.Zamba2Config(), "rejected drafts would stay"),
+        (transformers.Qwen3NextConfig(), "has layers of kind .*rejected drafts would stay"),
+        (
+            transformers.Lfm2Config(full_attn_idxs=[0, 2], num_hidden_layers=4),
+            r"layers of kind \['conv'\]",
+        ),
+        (transformers.RecurrentGemmaConfig(), "rejected drafts would stay"),
+        (transformers.FalconH1Config(), "rejected drafts would stay"),
+    ],
+    ids=lambda value: getattr(value, "model_type", None),
+)
+def test_targets_that_cannot_take_drafts_back_are_refused(tiny, tmp_path, config, message):
+    """Recurrent states keep rejected tokens (huggingface/transformers#49036).
+
+    The config alone decides, before any weight is read: there are no weights here.
+    """
+    config.save_pretrained(tmp_path)
+    with pytest.raises(BlockPilotError, match=message):
+        load_pair(tmp_path, tiny[1])
+
+
+def test_layers_and_masks_of_a_target():
+    target = tiny_target()
+    check_layer_ids(target, (0, 2, 1))
+    with pytest.raises(BlockPilotError, match=r"layers \[3, -1\], .* usable layers are 0..2"):
+        check_layer_ids(target, (0, 3, -1))
+    check_mask_token(target, 3)
+    target.generation_config.eos_token_id = [2, 3]
+    with pytest.raises(BlockPilotError, match="mask token 3 is the target's eos_token_id"):
+        check_mask_token(target, 3)
+
+
+def test_special_tokens_may_be_absent_one_or_many():
+    one, many = transformers.LlamaConfig(eos_token_id=2), transformers.LlamaConfig()
+    many.eos_token_id = [5, 9]
+    assert token_ids("eos_token_id", one, many) == {2, 5, 9}
+    assert token_ids("nothing_of_this_name", one) == set()

@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import dataclasses
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.latency import LatencyProfile
+from blockpilot_rl.decoding.state import GROUPS
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.models.pairs import load_pair
+from blockpilot_rl.sweeps.collect import (
+    Collection,
+    SweepConfig,
+    assemble,
+    is_repetitive,
+    measure_rows,
+)
+from blockpilot_rl.sweeps.continuations import ContinuationStore
+from blockpilot_rl.sweeps.prompts import Prompt
+from blockpilot_rl.sweeps.table import SweepTable
+from tests.sweeps.test_table import assert_equal
+from tests.tiny_pair import PROMPTS as LEARNED
+
+ARMS = (1, 2, 4, 8, 16)
+BUDGET = 14
+TEXTS = [*LEARNED, *(f"{word}{'e' * (i % 5)} {i}" for i in range(33) for word in ("ab", "xy"))]
+PROMPTS = [Prompt.from_text(text, family="left" if "a" in text else "right") for text in TEXTS]
+CONFIG = SweepConfig(arms=ARMS, max_new_tokens=BUDGET)
+PROFILE = LatencyProfile(
+    block_sizes=ARMS,
+    draft=((0.0, 0.0), *((0.001 + 0.0001 * size, 1e-6) for size in ARMS[1:])),
+    verify=tuple((0.01 + 0.001 * size, 2e-6) for size in ARMS),
+    read_prompt=(0.0005, 1e-6),
+    medians={},
+)
+
+
+@pytest.fixture(scope="module")
+def decoder(trained):
+    return Decoder(dataclasses.replace(trained, stop_token_ids=(2,)))
+
+
+def collection_in(decoder, folder, prompts=PROMPTS, config=CONFIG) -> Collection:
+    store = ContinuationStore(folder / "answers", prompts, config.max_new_tokens)
+    return Collection(decoder, store, config, folder)
+
+
+def collect(decoder, folder, part=(0, 1), **options) -> Collection:
+    collection = collection_in(decoder, folder, **options)
+    collection.store.record(decoder.pair, decoder.target, decoder.layer_ids, part)
+    collection.replay_shards()
+    return collection
+
+
+@pytest.fixture(scope="module")
+def collection(decoder, tmp_path_factory):
+    """Two shards."""
+    return collect(decoder, tmp_path_factory.mktemp("collect"))
+
+
+@pytest.fixture(scope="module")
+def table(collection):
+    return assemble(collection, PROFILE, "bfloat16", "a device")
+
+
+def without_origin(table: SweepTable) -> SweepTable:
+    return dataclasses.replace(table, metadata=dataclasses.replace(table.metadata, provenance={}))
+
+
+def test_rows_say_what_the_decoder_does(table, decoder):
+    """Tokens, accepted lengths of every arm, state and finish reason, by real decoding."""
+    by_id = {prompt.id: prompt for prompt in PROMPTS}
+    reasons = set()
+    for row in range(0, len(table), 4):
+        record = table.rows.loc[row]
+        prompt = by_id[record["id"]]
+        ids = decoder.pair.encode(prompt.chat())
+        prefill = decoder.prefill(ids, BUDGET, 16)
+        for arm, accepted in zip(ARMS, table.accepted[row], strict=True):
+            real = decoder.decode(prefill, arm)
+            assert table.output_tokens[row].tolist() == real.tokens
+            assert accepted.tolist() == real.accepted[1:]
+            assert record["finish_reason"] == real.finish_reason
+        state = decoder.state(prefill, GROUPS).numpy()
+        np.testing.assert_allclose(table.states[row], state, atol=1e-4, rtol=1e-4)
+        assert record["prompt_tokens"] == ids.shape[1]
+        assert (record["suite"], record["language"]) == ("custom", "en")
+        assert (record["family"], record["split"]) == (prompt.family, prompt.split)
+        reasons.add(real.finish_reason)
+    assert reasons == {"stop", "length"}
+
+
+def test_seconds_are_the_profiles(table):
+    for row in (0, 5):
+        for column, arm in enumerate(ARMS):
+            length = int(table.rows["prompt_tokens"][row])
+            expected = PROFILE.decode_seconds(arm, length, table.accepted[row][column])
+            assert table.seconds[row, column] == pytest.approx(expected)
+    assert np.isnan(table.measured_seconds).all()
+
+
+def test_rows_are_in_the_order_of_the_prompts_and_none_is_lost(table):
+    left_out = table.metadata.provenance["ended_with_first_token"]
+    assert left_out
+    kept = [prompt.id for prompt in PROMPTS if prompt.id not in left_out]
+    assert table.rows["id"].tolist() == kept
+    assert len(kept) + len(left_out) == len(PROMPTS)
+
+
+def test_texts_that_end_with_their_first_token_are_left_out(table, decoder):
+    by_id = {prompt.id: prompt for prompt in PROMPTS}
+    for key in table.metadata.provenance["ended_with_first_token"]:
+        ids = decoder.pair.encode(by_id[key].chat())
+        assert decoder.generate(ids, 1, BUDGET).tokens == [2]
+
+
+def test_metadata_says_how_it_was_made(table, decoder):
+    """The template options too (z-lab/dflash#133, #60)."""
+    metadata = table.metadata
+    assert metadata.fingerprint == decoder.pair.fingerprint
+    assert (metadata.target, metadata.drafter) == ("target", "trained")
+    assert (metadata.dtype, metadata.latency_dtype) == ("float32", "bfloat16")
+    assert (metadata.default_block_size, metadata.max_new_tokens) == (8, BUDGET)
+    assert (metadata.temperature, metadata.template) == (0.0, {})
+    assert LatencyProfile.from_dict(metadata.latency) == PROFILE
+    assert metadata.state.names == GROUPS
+    assert metadata.provenance["versions"]["torch"]
+
+
+def test_what_was_saved_is_loaded(table, tmp_path):
+    table.save(tmp_path / "sweep")
+    assert_equal(SweepTable.load(tmp_path / "sweep"), table)
+
+
+@pytest.mark.parametrize("missing", ["shard-00000.parquet", "shard-00001.parquet"])
+def test_a_run_killed_between_shards_ends_in_the_same_table(
+    collection, table, decoder, tmp_path, missing
+):
+    folder = shutil.copytree(collection.folder, tmp_path / "sweep")
+    (folder / missing).unlink()
+    (folder / "answers" / "shard-00001.safetensors").unlink()
+    resumed = assemble(collect(decoder, folder), PROFILE, "bfloat16", "a device")
+    assert_equal(without_origin(resumed), without_origin(table))
+
+
+def test_parts_end_in_the_same_table(table, decoder, tmp_path):
+    for part in ((1, 2), (0, 2)):
+        store = collection_in(decoder, tmp_path).store
+        store.record(decoder.pair, decoder.target, decoder.layer_ids, part)
+    again = assemble(collect(decoder, tmp_path), PROFILE, "bfloat16", "a device")
+    assert_equal(without_origin(again), without_origin(table))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"prompts": PROMPTS[:-1]}, "with other prompts;"),
+        ({"config": dataclasses.replace(CONFIG, arms=(1, 2))}, "with other arms;"),
+        ({"config": dataclasses.replace(CONFIG, groups=("prompt",))}, "with other groups;"),
+        ({"config": dataclasses.replace(CONFIG, max_new_tokens=9)}, "other max_new_tokens;"),
+    ],
+)
+def test_foreign_shards_are_refused(collection, decoder, changes, message):
+    other = collection_in(decoder, collection.folder, **changes)
+    for action in (other.replay_shards, other.frame):
+        with pytest.raises(BlockPilotError, match=message):
+            action()
+
+
+def test_shards_of_another_drafter_are_refused(collection, tiny):
+    other = collection_in(Decoder(load_pair(*tiny)), collection.folder)
+    with pytest.raises(BlockPilotError, match="with other fingerprint;"):
+        other.replay_shards()
+
+
+def test_missing_shards(collection, decoder, tmp_path):
+    with pytest.raises(BlockPilotError, match="lacks 2 of 2 shards"):
+        collection_in(decoder, tmp_path).replay_shards()
+    folder = shutil.copytree(collection.folder, tmp_path / "sweep")
+    (folder / "shard-00001.parquet").unlink()
+    with pytest.raises(BlockPilotError, match="lacks 1 of 2 shards; run the same command again"):
+        assemble(collection_in(decoder, folder), PROFILE, "bfloat16", "a device")
+
+
+def test_progress(collection, decoder):
+    seen = []
+    collection.replay_shards(lambda *at: seen.append(at))
+    assert seen == [(64, 70), (70, 70)]
+
+
+def test_measured_rows(table, decoder):
+    measured = measure_rows(decoder, table, PROMPTS, [3, 1])
+    there = np.isfinite(measured.measured_seconds)
+    assert there.all(axis=1).tolist() == [row in (1, 3) for row in range(len(table))]
+    assert there.any(axis=1).sum() == 2
+    assert (measured.measured_seconds[[1, 3]] > 0).all()
+    assert np.isnan(table.measured_seconds).all()
+
+
+def test_nothing_to_record(trained, tmp_path):
+    """Every text ends with its first token."""
+    silent = Decoder(dataclasses.replace(trained, stop_token_ids=tuple(range(64))))
+    collection = collect(silent, tmp_path, prompts=PROMPTS[:3])
+    with pytest.raises(BlockPilotError, match="every prompt ended with its first token"):
+        assemble(collection, PROFILE, "bfloat16", "a device")
+
+
+def test_a_target_alone_cannot_be_swept(trained, tmp_path):
+    alone = Decoder(dataclasses.replace(trained, drafter=None))
+    with pytest.raises(BlockPilotError, match="a sweep needs a drafter"):
+        collection_in(alone, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"arms": (2, 4)}, "begin with 1"), ({"max_new_tokens": 1}, "must be at least 2, not 1")],
+)
+def test_bad_configs(settings, message):
+    with pytest.raises(BlockPilotError, match=message):
+        SweepConfig(**settings)
+
+
+def test_shards_are_readable_tables(collection):
+    frame = pd.read_parquet(collection.folder / "shard-00001.parquet")
+    assert len(frame) == 6
+    assert {f"accepted_{arm}" for arm in ARMS} <= set(frame)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        ([7] * 24, True),
+        ([7] * 23, False),
+        ([1, 2, 3, *[4, 5] * 12], True),
+        ([*range(40), *[*range(16)] * 3], True),
+        ([*range(40), *[*range(17)] * 3], False),
+        (list(range(60)), False),
+        ([*[4, 5] * 20, 6], False),
+    ],
+)
+def test_repetition(tokens, expected):
+    """A text that ends in a loop is flagged: nothing predicts real texts less."""
+    assert is_repetitive(tokens) == expected

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import dataclasses
+import shutil
+
+import pytest
+import torch
+
+from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.models.pairs import load_pair
+from blockpilot_rl.sweeps.continuations import SHARD_PROMPTS, ContinuationStore
+from blockpilot_rl.sweeps.prompts import Prompt
+from tests.tiny_pair import tiny_target
+
+BUDGET = 6
+TEXTS = [f"{word}{'e' * (i % 7)} {i}" for i in range(75) for word in ("ab", "xy")]
+PROMPTS = [Prompt.from_text(text) for text in TEXTS]
+
+
+@pytest.fixture(scope="module")
+def decoder(trained):
+    return Decoder(dataclasses.replace(trained, stop_token_ids=(2,)))
+
+
+def record(decoder, folder, prompts=PROMPTS, budget=BUDGET, **options):
+    store = ContinuationStore(folder, prompts, budget)
+    store.record(decoder.pair, decoder.target, decoder.layer_ids, **options)
+    return store
+
+
+@pytest.fixture(scope="module")
+def recorded(decoder, tmp_path_factory):
+    """Three shards."""
+    return record(decoder, tmp_path_factory.mktemp("answers") / "store")
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_every_prompt_has_the_answer_of_plain_decoding(recorded, decoder):
+    by_id = {prompt.id: prompt for prompt in PROMPTS}
+    seen, stopped = [], 0
+    for shard in recorded.read():
+        assert len(shard.prompt_ids) == len(shard.continuations) <= SHARD_PROMPTS
+        for key, answer in zip(shard.prompt_ids[::9], shard.continuations[::9], strict=True):
+            ids = decoder.pair.encode(by_id[key].chat())
+            plain = decoder.generate(ids, 1, BUDGET)
+            assert torch.equal(answer.prompt_ids, ids[0])
+            assert answer.output_ids.tolist() == plain.tokens
+            stopped += plain.finish_reason == "stop"
+            whole = torch.cat([ids[0], answer.output_ids])[None, :-1]
+            with torch.inference_mode():
+                hidden = decoder.target(whole, decoder.target.new_cache(1, whole.shape[1]))
+            torch.testing.assert_close(answer.features, hidden.features[0], atol=1e-4, rtol=1e-4)
+            torch.testing.assert_close(answer.last, hidden.last[0], atol=1e-4, rtol=1e-4)
+        seen += shard.prompt_ids
+    assert sorted(seen) == sorted(by_id)
+    assert stopped
+
+
+def test_prompts_of_similar_length_share_a_shard(recorded):
+    longest = [max(len(c.prompt_ids) for c in shard.continuations) for shard in recorded.read()]
+    shortest = [min(len(c.prompt_ids) for c in shard.continuations) for shard in recorded.read()]
+    assert longest[0] <= shortest[1]
+    assert longest[1] <= shortest[2]
+
+
+def test_a_run_killed_between_shards_ends_in_the_same(recorded, decoder, tmp_path):
+    folder = shutil.copytree(recorded.folder, tmp_path / "store")
+    (folder / "shard-00001.safetensors").unlink()
+    (folder / "shard-00002.safetensors").unlink()
+    kept = (folder / "shard-00000.safetensors").stat().st_mtime_ns
+    record(decoder, folder)
+    assert contents(folder) == contents(recorded.folder)
+    assert (folder / "shard-00000.safetensors").stat().st_mtime_ns == kept
+
+
+def test_parts_make_the_same(recorded, decoder, tmp_path):
+    record(decoder, tmp_path / "store", part=(1, 2))
+    names = [path.name for path in (tmp_path / "store").glob("shard-*")]
+    assert names == ["shard-00001.safetensors"]
+    record(decoder, tmp_path / "store", part=(0, 2))
+    assert contents(tmp_path / "store") == contents(recorded.folder)
+
+
+def test_progress(recorded, decoder):
+    seen = []
+    record(decoder, recorded.folder, progress=lambda *at: seen.append(at))
+    assert seen == [(64, 150), (128, 150), (150, 150)]
+
+
+def test_dtypes_are_kept(tiny, tmp_path):
+    decoder = Decoder(load_pair(*tiny, "bfloat16"))
+    (shard,) = record(decoder, tmp_path, PROMPTS[:3]).read()
+    answer = shard.continuations[0]
+    assert answer.features.dtype == answer.last.dtype == torch.bfloat16
+    assert answer.output_ids.dtype == torch.long
+
+
+def test_a_prompt_that_is_too_long_is_named_and_nothing_is_written(decoder, tmp_path):
+    long = Prompt.from_text("a" * 250)
+    with pytest.raises(BlockPilotError, match=f"prompt {long.id} has 251 tokens; with 6 new ones"):
+        record(decoder, tmp_path / "store", [*PROMPTS[:2], long])
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"prompts": PROMPTS[:-1]}, "with other prompts, count;"),
+        ({"prompts": PROMPTS[::-1]}, "with other prompts;"),
+        ({"budget": 7}, "with other max_new_tokens;"),
+    ],
+)
+def test_foreign_answers_are_refused(recorded, decoder, changes, message):
+    before = contents(recorded.folder)
+    with pytest.raises(BlockPilotError, match=message) as refused:
+        record(decoder, recorded.folder, **changes)
+    assert str(recorded.folder) in str(refused.value)
+    assert contents(recorded.folder) == before
+
+
+def test_answers_of_another_target_are_refused(recorded, decoder, trained):
+    other = Decoder(dataclasses.replace(trained, target=tiny_target(seed=5)))
+    half = Decoder(dataclasses.replace(trained, target=tiny_target().bfloat16(), drafter=None))
+    store = ContinuationStore(recorded.folder, PROMPTS, BUDGET)
+    for foreign, message in ((other, "other fingerprint;"), (half, "other dtype, layer_ids;")):
+        with pytest.raises(BlockPilotError, match=message):
+            store.record(foreign.pair, foreign.target, foreign.layer_ids)
+
+
+def test_another_drafter_may_use_them(recorded, decoder, tiny):
+    """Answers depend on the target and the layers that are read, not on the drafter."""
+    untrained = Decoder(load_pair(*tiny))
+    before = contents(recorded.folder)
+    record(untrained, recorded.folder)
+    assert contents(recorded.folder) == before
+
+
+def test_missing_and_corrupt_shards(recorded, tmp_path):
+    folder = shutil.copytree(recorded.folder, tmp_path / "store")
+    store = ContinuationStore(folder, PROMPTS, BUDGET)
+    broken = folder / "shard-00002.safetensors"
+    broken.write_bytes(broken.read_bytes()[:-50])
+    with pytest.raises(BlockPilotError, match=r"shard-00002\.safetensors is corrupt .*remove it"):
+        list(store.read())
+    broken.unlink()
+    with pytest.raises(BlockPilotError, match="lacks 1 of 3 shards; run the same command again"):
+        list(store.read())
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_a_corrupt_description(decoder, tmp_path, text):
+    (tmp_path / "continuations.json").write_text(text)
+    with pytest.raises(BlockPilotError, match=r"continuations\.json is corrupt .*start anew"):
+        record(decoder, tmp_path, PROMPTS[:2])

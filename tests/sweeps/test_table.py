@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.sweeps import table as module
+from blockpilot_rl.sweeps.table import SweepTable, validate_arms
+from tests.synthetic import ARMS, synthetic_table
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sweeps") / "sweep"
+    synthetic_table(40).save(folder)
+    return folder
+
+
+@pytest.fixture
+def sweep(saved, tmp_path):
+    """A copy that may be broken."""
+    return shutil.copytree(saved, tmp_path / "sweep")
+
+
+def change_rows(folder, change):
+    """Rewrite the Parquet file after a change of its data frame."""
+    file = folder / "sweep.parquet"
+    frame = pd.read_parquet(file)
+    changed = change(frame)
+    (frame if changed is None else changed).to_parquet(file)
+
+
+def change_metadata(folder, **changes):
+    file = folder / "metadata.json"
+    values = json.loads(file.read_text(encoding="utf-8")) | changes
+    file.write_text(json.dumps({k: v for k, v in values.items() if v is not ...}))
+
+
+def assert_equal(ours: SweepTable, theirs: SweepTable) -> None:
+    assert json.dumps(ours.metadata.to_dict()) == json.dumps(theirs.metadata.to_dict())
+    pd.testing.assert_frame_equal(
+        ours.rows, theirs.rows, check_dtype=False, check_column_type=False
+    )
+    for name in ("states", "seconds", "measured_seconds"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+    for a, b in zip(ours.output_tokens, theirs.output_tokens, strict=True):
+        np.testing.assert_array_equal(a, b)
+    for row_a, row_b in zip(ours.accepted, theirs.accepted, strict=True):
+        for a, b in zip(row_a, row_b, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_what_was_saved_is_loaded(saved):
+    table = synthetic_table(40)
+    assert_equal(SweepTable.load(saved), table)
+    assert {path.name for path in saved.iterdir()} == {"sweep.parquet", "metadata.json"}
+
+
+def test_measured_seconds_may_be_partly_there(tmp_path):
+    table = synthetic_table(5)
+    table.measured_seconds[2] = 0.5
+    table.save(tmp_path / "sweep")
+    measured = SweepTable.load(tmp_path / "sweep").measured_seconds
+    assert np.isnan(measured).any(axis=1).tolist() == [True, True, False, True, True]
+
+
+def test_the_bundled_sweep_is_the_default(sweep, monkeypatch):
+    monkeypatch.setattr(module, "BUNDLED_SWEEP", sweep)
+    assert len(SweepTable.load()) == 40
+
+
+def test_quantities_by_definition():
+    table = synthetic_table(10)
+    row, column = 3, table.arm_index(8)
+    passes = table.accepted[row][column]
+    assert table.emitted[row] == len(table.output_tokens[row]) - 1 == passes.sum()
+    assert table.passes[row, column] == len(passes)
+    assert table.acceptance_lengths[row, column] == pytest.approx(passes.mean())
+    expected = table.seconds[row, 0] / table.seconds[row, column]
+    assert table.rewards[row, column] == pytest.approx(expected)
+    assert (table.rewards[:, 0] == 1).all()
+    assert len(table) == 10
+
+
+def test_rows_and_arms_can_be_selected(tmp_path):
+    table = synthetic_table(30)
+    some = table.select_rows(np.array([4, 2]))
+    assert some.rows["id"].tolist() == [table.rows["id"][4], table.rows["id"][2]]
+    np.testing.assert_array_equal(some.states, table.states[[4, 2]])
+    np.testing.assert_array_equal(some.rewards, table.rewards[[4, 2]])
+    assert len(table.select_rows(np.arange(30) < 7)) == 7
+    fewer = table.select_arms((1, 8))
+    assert fewer.arms == fewer.metadata.arms == (1, 8)
+    np.testing.assert_array_equal(fewer.rewards, table.rewards[:, [0, 3]])
+    np.testing.assert_array_equal(fewer.passes, table.passes[:, [0, 3]])
+    fewer.save(tmp_path / "fewer")
+    assert_equal(SweepTable.load(tmp_path / "fewer"), fewer)
+
+
+def test_splits():
+    table = synthetic_table(60)
+    train = table.split("train")
+    assert set(train.rows["split"]) == {"train"}
+    assert list(train.rows.index) == list(range(len(train)))
+    with pytest.raises(BlockPilotError, match=r"no 'drafter' rows; it has test, train, validation"):
+        table.split("drafter")
+
+
+def test_unknown_arms():
+    table = synthetic_table(5)
+    with pytest.raises(BlockPilotError, match="block size 3 is not an arm"):
+        table.arm_index(3)
+    with pytest.raises(BlockPilotError, match="begin with 1"):
+        table.select_arms((2, 4))
+
+
+@pytest.mark.parametrize("arms", [(), (1,), (2, 4), (1, 4, 4), (1, 4, 2), (0, 1)])
+def test_arms_are_increasing_from_one(arms):
+    with pytest.raises(BlockPilotError, match="must be increasing block sizes that begin with 1"):
+        validate_arms(arms)
+
+
+def test_saving_is_atomic_and_does_not_overwrite(tmp_path):
+    folder = tmp_path / "sweep"
+    folder.mkdir()
+    (folder / "mine.txt").write_text("precious")
+    with pytest.raises(BlockPilotError, match="is not empty"):
+        synthetic_table(5).save(folder)
+    broken = synthetic_table(5)
+    broken.states[3, 0] = np.nan
+    with pytest.raises(BlockPilotError, match="row 3 "):
+        broken.save(tmp_path / "other")
+    assert [path.name for path in tmp_path.iterdir()] == ["sweep"]
+    synthetic_table(5).save(folder, overwrite=True)
+    assert len(SweepTable.load(folder)) == 5
+
+
+def set_cell(column, value):
+    """A change of row 7; `value` may depend on what is there."""
+
+    def change(frame):
+        old = frame[column]
+        new = value(old[7]) if callable(value) else value
+        frame[column] = [new if i == 7 else item for i, item in enumerate(old)]
+
+    return change
+
+
+def with_first(value):
+    return lambda array: np.concatenate([[value], array[1:]]).astype(array.dtype)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (set_cell("state", with_first(np.nan)), "has NaN or infinity in its state"),
+        (set_cell("state", with_first(np.inf)), "has NaN or infinity in its state"),
+        (set_cell("seconds_8", np.nan), "has seconds that are not positive numbers"),
+        (set_cell("seconds_8", 0.0), "has seconds that are not positive numbers"),
+        (set_cell("seconds_1", np.inf), "has seconds that are not positive numbers"),
+        (set_cell("accepted_8", lambda a: a[:-1]), "accepted lengths that do not sum"),
+        (set_cell("accepted_8", with_first(9)), "emitted no token or more than its block size"),
+        (
+            set_cell("accepted_1", lambda a: np.append(a, 0).astype(a.dtype)),
+            "emitted no token or more than its block size",
+        ),
+        (set_cell("output_tokens", lambda a: a[:-1]), "accepted lengths that do not sum"),
+    ],
+)
+def test_a_broken_row_is_named(sweep, change, message):
+    name = pd.read_parquet(sweep / "sweep.parquet")["id"][7]
+    change_rows(sweep, change)
+    with pytest.raises(BlockPilotError, match=rf"{sweep}: row 7 \({name}\) .*{message}"):
+        SweepTable.load(sweep)
+
+
+@pytest.mark.parametrize("column", ["id", "split", "state", "output_tokens", "accepted_4"])
+def test_an_empty_cell_is_named(sweep, column):
+    change_rows(sweep, set_cell(column, None))
+    with pytest.raises(BlockPilotError, match=f"row 7 has no {column}"):
+        SweepTable.load(sweep)
+
+
+def test_a_state_of_another_width_is_named(sweep):
+    change_rows(sweep, set_cell("state", lambda array: array[:-1]))
+    with pytest.raises(BlockPilotError, match="row 7 has a state of 15 numbers, metadata says 16"):
+        SweepTable.load(sweep)
+
+
+def test_a_duplicate_id_is_named(sweep):
+    first = pd.read_parquet(sweep / "sweep.parquet")["id"][0]
+    change_rows(sweep, set_cell("id", first))
+    with pytest.raises(BlockPilotError, match=rf"row 7 \({first}\) repeats an id"):
+        SweepTable.load(sweep)
+
+
+def test_a_text_without_a_decode_pass_is_named(tmp_path):
+    table = synthetic_table(9)
+    table.output_tokens[7] = np.array([5])
+    table.accepted[7] = [np.array([], dtype=np.int16)] * len(ARMS)
+    with pytest.raises(BlockPilotError, match=r"row 7 .* fewer than two output tokens"):
+        table.save(tmp_path / "sweep")
+
+
+@pytest.mark.parametrize("column", ["accepted_8", "seconds_16", "measured_seconds_1", "split"])
+def test_a_missing_column_is_named(sweep, column):
+    change_rows(sweep, lambda frame: frame.drop(columns=column))
+    with pytest.raises(BlockPilotError, match=rf"lacks the columns \['{column}'\]"):
+        SweepTable.load(sweep)
+
+
+def test_no_rows(sweep):
+    change_rows(sweep, lambda frame: frame.iloc[:0])
+    with pytest.raises(BlockPilotError, match="has no rows"):
+        SweepTable.load(sweep)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schema_version": 2}, "schema version 2, this release reads 1; record it again"),
+        ({"fingerprint": ...}, r"lacks \['fingerprint'\]"),
+        ({"extra": 1}, r"unknown keys \['extra'\]"),
+        ({"arms": [1, 2, 2]}, "must be increasing"),
+        ({"arms": [1, "two"]}, "value of a wrong type"),
+        ({"arms": None}, "value of a wrong type"),
+        ({"state": 5}, "value of a wrong type"),
+        ({"state": [["last_hiden", 16]]}, "unknown state group 'last_hiden'"),
+        ({"arms": [1, 3]}, r"lacks the columns \['accepted_3'"),
+    ],
+)
+def test_broken_metadata(sweep, changes, message):
+    change_metadata(sweep, **changes)
+    with pytest.raises(BlockPilotError, match=message):
+        SweepTable.load(sweep)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("{", "cannot be read as JSON"), ("[]", "holds no JSON object")]
+)
+def test_metadata_that_is_no_json_object(sweep, text, message):
+    (sweep / "metadata.json").write_text(text)
+    with pytest.raises(BlockPilotError, match=message):
+        SweepTable.load(sweep)
+
+
+def test_missing_files(sweep, tmp_path):
+    (sweep / "sweep.parquet").unlink()
+    with pytest.raises(BlockPilotError, match=r"has no sweep\.parquet"):
+        SweepTable.load(sweep)
+    (sweep / "metadata.json").unlink()
+    for folder in (sweep, tmp_path / "nowhere"):
+        with pytest.raises(BlockPilotError, match=r"no sweep at .*metadata\.json is missing"):
+            SweepTable.load(folder)
+
+
+@pytest.mark.parametrize("keep", [0, 4, 1000, -20])
+def test_truncated_parquet(sweep, keep):
+    file = sweep / "sweep.parquet"
+    file.write_bytes(file.read_bytes()[:keep])
+    with pytest.raises(BlockPilotError, match=r"sweep\.parquet is corrupt") as refused:
+        SweepTable.load(sweep)
+    assert "\n" not in str(refused.value)
+
+
+def test_damaged_parquet(sweep):
+    """Bytes changed in the middle, behind a footer that still reads."""
+    file = sweep / "sweep.parquet"
+    content = bytearray(file.read_bytes())
+    content[200:2000] = bytes(1800)
+    file.write_bytes(content)
+    with pytest.raises(BlockPilotError, match=r"corrupt|row \d+"):
+        SweepTable.load(sweep)
+
+
+def test_metadata_round_trip():
+    metadata = dataclasses.replace(
+        synthetic_table(2).metadata, template={"enable_thinking": False}, latency={"draft": [1.0]}
+    )
+    plain = json.loads(json.dumps(metadata.to_dict()))
+    assert module.SweepMetadata.from_dict(plain) == metadata
+
+
+def test_the_file_is_plain_parquet(saved):
+    """Any reader of Parquet understands it; tokens and lengths are lists of small integers."""
+    schema = pq.read_schema(saved / "sweep.parquet")
+    assert str(schema.field("accepted_8").type) == "list<element: int16>"
+    assert str(schema.field("state").type) == "list<element: float>"

@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.drafting import LeanDrafter
+from blockpilot_rl.decoding.forward import target_forward
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.models.pairs import load_pair
+from blockpilot_rl.training.recipe import RecipeConfig, Trainer, choose_mask_token, new_drafter
+from tests.tiny_pair import MASK, PROMPTS, RECIPE, VOCABULARY, answers, encode, tiny_drafter
+
+FEW = dataclasses.replace(RECIPE, steps=8, checkpoint_every=2, block_sizes=(8, 4))
+
+
+@pytest.fixture(scope="module")
+def pair(tiny):
+    return dataclasses.replace(load_pair(*tiny), stop_token_ids=())
+
+
+@pytest.fixture(scope="module")
+def texts(pair):
+    return answers(pair)
+
+
+def new_trainer(pair, texts, config: RecipeConfig = FEW) -> Trainer:
+    return Trainer(new_drafter(pair, texts, MASK, config), pair, texts, config)
+
+
+def training_logits(trainer: Trainer, batch) -> torch.Tensor:
+    with torch.no_grad():
+        return trainer.draft_hidden(batch) @ trainer.head.float().T
+
+
+def same(a, b) -> bool:
+    """Bitwise equality of nested state dicts."""
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+
+
+def test_overfit_then_decoding_accepts_whole_blocks(pair, texts):
+    """sgl-project/SpecForge#473: good training, acceptance 1.02. Here both must be good."""
+    config = dataclasses.replace(RECIPE, steps=200, sequences=1)
+    trainer = new_trainer(pair, texts[:1], config)
+    for _ in range(config.steps):
+        _, accuracy = trainer.train_step()
+    assert min(accuracy) > 0.9
+    drafter = trainer.export().float()
+    decoder = Decoder(dataclasses.replace(pair, drafter=drafter))
+    generation = decoder.generate(encode(pair, PROMPTS[0]), 8, 40)
+    assert generation.tokens == texts[0].output_ids.tolist()
+    assert generation.acceptance_length > 7
+
+
+def test_training_logits_are_decoding_logits(pair, texts):
+    """vllm-project/speculators#738: for every anchor and block size, with scaled features."""
+    trainer = new_trainer(pair, texts)
+    for _ in range(4):
+        trainer.train_step()
+    drafter = tiny_drafter()
+    drafter.load_state_dict(trainer.drafter.state_dict())
+    with torch.no_grad():
+        drafter.fc.weight.mul_(trainer.feature_scale)
+    ours = LeanDrafter(drafter, target_forward(pair.target, [0, 2]))
+    ours.head = trainer.head.float()
+    for step in (0, 1):
+        batch = trainer.batch(step)
+        size = batch.labels.shape[2] + 1
+        logits = training_logits(trainer, batch)
+        context = batch.features.shape[1]
+        begins = batch.position_ids[:, context:].view(*batch.anchors.shape, size)[:, :, 0]
+        for row in range(len(begins)):
+            for block, start in enumerate(begins[row].tolist()):
+                with torch.inference_mode():
+                    cache = ours.new_cache(1, start + size)
+                    ours.extend(batch.features[row : row + 1, :start], cache)
+                    decoded = ours.draft(batch.anchors[row, block].view(1, 1), size, cache)[0]
+                torch.testing.assert_close(logits[row, block], decoded, atol=1e-3, rtol=1e-3)
+
+
+def test_the_feature_at_the_anchor_changes_nothing(pair, texts):
+    """Its feature is not yet known when a block is drafted; the one before it is."""
+    trainer = new_trainer(pair, texts[:1], dataclasses.replace(FEW, sequences=1, queries=8))
+    batch = trainer.batch(0)
+    context = batch.features.shape[1]
+    start = int(batch.position_ids[0, context])
+    before = training_logits(trainer, batch)
+    at, behind = batch.features.clone(), batch.features.clone()
+    at[:, start:] += 5.0
+    behind[:, start - 1] += 5.0
+    assert torch.equal(training_logits(trainer, dataclasses.replace(batch, features=at)), before)
+    changed = training_logits(trainer, dataclasses.replace(batch, features=behind))
+    assert not torch.allclose(changed, before)
+
+
+def test_blocks_of_one_pass_do_not_see_each_other(pair, texts):
+    trainer = new_trainer(pair, texts[:1], dataclasses.replace(FEW, sequences=1, queries=24))
+    batch = trainer.batch(0)
+    before = training_logits(trainer, batch)
+    anchors = batch.anchors.clone()
+    anchors[0, 1] = (anchors[0, 1] + 7) % VOCABULARY
+    after = training_logits(trainer, dataclasses.replace(batch, anchors=anchors))
+    assert torch.equal(after[0, [0, 2]], before[0, [0, 2]])
+    assert not torch.allclose(after[0, 1], before[0, 1])
+
+
+def test_the_loss_by_hand(pair, texts):
+    """Cross-entropy and distillation at each mask that has a label, decaying along the block."""
+    config = dataclasses.replace(FEW, distillation=0.25, gamma=2.0, teacher_top=3)
+    trainer = new_trainer(pair, texts, config)
+    batch = trainer.batch(0)
+    assert (batch.labels == -100).any()
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = F.linear(trainer.draft_hidden(batch), trainer.head)
+    log_probs = torch.log_softmax(logits.float(), dim=-1)
+    total, weights = 0.0, 0.0
+    right = torch.zeros(7)
+    for row, block, k in (batch.labels >= 0).nonzero().tolist():
+        label, here = int(batch.labels[row, block, k]), log_probs[row, block, k]
+        teacher = zip(batch.teacher_ids[row, block, k], batch.teacher_probs[row, block, k])  # noqa: B905
+        distilled = -sum(float(p) * float(here[i]) for i, p in teacher)
+        weight = math.exp(-k / 2.0)
+        total += weight * (0.75 * -float(here[label]) + 0.25 * distilled)
+        weights += weight
+        right[k] += int(here.argmax()) == label
+    loss, accuracy = trainer.loss(batch)
+    assert loss.item() == pytest.approx(total / weights, rel=1e-4)
+    counts = (batch.labels >= 0).sum((0, 1))
+    torch.testing.assert_close(accuracy, right / counts)
+
+
+def test_tokens_that_cannot_be_drafted(pair, texts):
+    """They count as wrong guesses, and only the target's distribution is learned there."""
+    config = dataclasses.replace(FEW, draft_vocab_size=20, distillation=0.0)
+    trainer = new_trainer(pair, texts, config)
+    known = set(trainer.drafter.draft_token_ids.tolist())
+    batch = trainer.batch(0)
+    outside = [t for t in batch.labels.flatten().tolist() if t >= 0 and t not in known]
+    assert outside
+    loss, _ = trainer.loss(batch)
+    assert torch.isfinite(loss)
+    unseen = torch.full_like(batch.labels, outside[0])
+    loss, accuracy = trainer.loss(dataclasses.replace(batch, labels=unseen))
+    assert loss.item() == 0.0
+    assert accuracy.tolist() == [0.0] * 7
+
+
+def test_save_load_continue_equals_unbroken(pair, texts, tmp_path):
+    """Bit for bit: weights, optimiser, losses (VowpalWabbit/vowpal_wabbit#2943 was worse)."""
+    unbroken = new_trainer(pair, texts)
+    losses = [unbroken.train_step() for _ in range(6)]
+    first = new_trainer(pair, texts)
+    begun = [first.train_step() for _ in range(3)]
+    first.save(tmp_path / "checkpoint.pt")
+    second = new_trainer(pair, texts)
+    second.load(tmp_path / "checkpoint.pt")
+    assert second.step == 3
+    assert begun + [second.train_step() for _ in range(3)] == losses
+    assert same(second.drafter.state_dict(), unbroken.drafter.state_dict())
+    for ours, theirs in zip(second.optimizers, unbroken.optimizers, strict=True):
+        assert same(ours.state_dict(), theirs.state_dict())
+    assert same(second.export().state_dict(), unbroken.export().state_dict())
+
+
+def test_a_run_that_was_killed_goes_on(pair, texts, tmp_path):
+    unbroken, log = new_trainer(pair, texts), []
+    unbroken.run(tmp_path / "unbroken.pt", lambda *entry: log.append(entry))
+    assert [step for step, _, _ in log] == list(range(1, 9))
+
+    def kill(step, *_):
+        if step == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        new_trainer(pair, texts).run(tmp_path / "killed.pt", kill)
+    resumed, rest = new_trainer(pair, texts), []
+    resumed.run(tmp_path / "killed.pt", lambda *entry: rest.append(entry))
+    assert rest == log[4:]
+    assert same(resumed.drafter.state_dict(), unbroken.drafter.state_dict())
+    assert {path.name for path in tmp_path.iterdir()} == {"unbroken.pt", "killed.pt"}
+    finished = new_trainer(pair, texts)
+    finished.run(tmp_path / "killed.pt", lambda *_: pytest.fail("trained on"))
+    assert finished.step == 8
+
+
+def test_foreign_and_broken_checkpoints(pair, texts, tmp_path):
+    file = tmp_path / "checkpoint.pt"
+    new_trainer(pair, texts).save(file)
+    other = new_trainer(pair, texts, dataclasses.replace(FEW, learning_rate=0.5))
+    with pytest.raises(BlockPilotError, match="was made with another recipe"):
+        other.load(file)
+    file.write_bytes(file.read_bytes()[:2000])
+    with pytest.raises(BlockPilotError, match=r"checkpoint\.pt cannot be read"):
+        new_trainer(pair, texts).load(file)
+
+
+def test_export_folds_the_scale_of_the_features(pair, texts):
+    trainer = new_trainer(pair, texts)
+    trainer.train_step()
+    before = {name: value.clone() for name, value in trainer.drafter.state_dict().items()}
+    exported = trainer.export()
+    assert {p.dtype for p in exported.parameters()} == {torch.bfloat16}
+    assert same(trainer.drafter.state_dict(), before)
+    features = texts[0].features.float()
+    with torch.no_grad():
+        scaled = trainer.drafter.project(features * trainer.feature_scale)
+        folded = exported.float().project(features)
+    torch.testing.assert_close(folded, scaled, atol=0.1, rtol=0.1)
+    spread = (features * trainer.feature_scale).square().mean(0).sqrt()
+    assert 0.3 < spread.min() < spread.max() < 3
+
+
+def test_every_epoch_shows_every_sequence_once(pair, texts):
+    config = dataclasses.replace(FEW, sequences=2, queries=8)
+    trainer = new_trainer(pair, texts, config)
+    rows = {tuple(answer.features[0].tolist()): i for i, answer in enumerate(texts)}
+    order = [
+        rows[tuple(row[0].tolist())] for step in range(6) for row in trainer.batch(step).features
+    ]
+    epochs = [order[i : i + 4] for i in (0, 4, 8)]
+    assert all(sorted(epoch) == [0, 1, 2, 3] for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) > 1
+
+
+def test_block_sizes_rotate(pair, texts):
+    trainer = new_trainer(pair, texts, dataclasses.replace(FEW, block_sizes=(8, 4, 2)))
+    shapes = [trainer.batch(step).labels.shape[1:] for step in range(4)]
+    assert shapes == [(8, 7), (16, 3), (32, 1), (8, 7)]
+
+
+def test_learning_rate(pair, texts):
+    config = dataclasses.replace(FEW, steps=110, warmup=10, learning_rate=1.0)
+    trainer = new_trainer(pair, texts, config)
+    rates = [trainer.learning_rate(step) for step in (0, 4, 9, 10, 60, 110, 200)]
+    assert rates == pytest.approx([0.1, 0.5, 1.0, 1.0, 0.5, 0.0, 0.0])
+
+
+def test_a_seed_decides_the_weights_and_nothing_else_does(pair, texts):
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    first = new_drafter(pair, texts, MASK, FEW)
+    torch.manual_seed(6)
+    again = new_drafter(pair, texts, MASK, FEW)
+    other = new_drafter(pair, texts, MASK, dataclasses.replace(FEW, seed=1))
+    assert same(first.state_dict(), again.state_dict())
+    assert not same(first.state_dict(), other.state_dict())
+    torch.manual_seed(5)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_a_new_drafter_has_the_targets_shape(pair, texts):
+    drafter = new_drafter(pair, texts, MASK, FEW)
+    config = drafter.config
+    assert (config.hidden_size, config.vocab_size, config.num_hidden_layers) == (32, 64, 2)
+    assert (config.block_size, config.mask_token_id, config.num_target_layers) == (8, MASK, 4)
+    assert config.target_layer_ids == [0, 2]
+    assert config.architectures == ["DFlashDraftModel"]
+    assert drafter.draft_token_ids is None
+
+
+def test_the_draft_vocabulary_is_what_the_target_says(pair, texts):
+    stopping = dataclasses.replace(pair, stop_token_ids=(50,))
+    drafter = new_drafter(stopping, texts, MASK, dataclasses.replace(FEW, draft_vocab_size=12))
+    ids = drafter.draft_token_ids.tolist()
+    assert ids == sorted(set(ids))
+    assert len(ids) == 12
+    said = torch.cat([answer.output_ids for answer in texts]).bincount(minlength=VOCABULARY)
+    left_out = [token for token in range(VOCABULARY) if token not in ids]
+    assert min(said[ids].tolist()) >= max(said[left_out].tolist())
+    whole = new_drafter(stopping, texts[:1], MASK, dataclasses.replace(FEW, draft_vocab_size=60))
+    assert 50 in whole.draft_token_ids.tolist()
+    assert len(whole.draft_token_ids) == 60
+
+
+def test_the_mask_is_a_token_that_no_text_uses(tiny, texts):
+    pair = load_pair(*tiny)
+    tokenizer = pair.tokenizer
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<extra1>", "<extra3>"]})
+    extra = tokenizer.convert_tokens_to_ids(["<extra1>", "<extra3>"])
+    used = dataclasses.replace(texts[0], output_ids=torch.tensor([extra[1]]))
+    free = dataclasses.replace(texts[0], output_ids=torch.tensor([40]))
+    assert choose_mask_token(pair, [free]) == extra[1]
+    assert choose_mask_token(pair, [used]) == extra[0]
+    everything = dataclasses.replace(texts[0], output_ids=torch.arange(VOCABULARY))
+    with pytest.raises(BlockPilotError, match="no unused special token; name one with --mask"):
+        choose_mask_token(pair, [everything])
+
+
+def test_answers_of_one_token_are_left_out(pair, texts):
+    short = dataclasses.replace(texts[0], output_ids=texts[0].output_ids[:1])
+    assert len(new_trainer(pair, [short, *texts[1:]]).examples) == 3
+    with pytest.raises(BlockPilotError, match="nothing to train on"):
+        new_trainer(pair, [short])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"steps": 0}, "steps must be positive, not 0"),
+        ({"learning_rate": -1.0}, "learning_rate must be positive"),
+        ({"gamma": 0.0}, "gamma must be positive"),
+        ({"checkpoint_every": 0}, "checkpoint_every must be positive"),
+        ({"block_sizes": ()}, "must be at least 2 each"),
+        ({"block_sizes": (8, 1)}, "must be at least 2 each"),
+        ({"queries": 7}, "queries 7 must hold a block of 8"),
+        ({"distillation": 1.5}, r"distillation must be in \[0, 1\]"),
+        ({"target_layer_ids": ()}, "at least one layer"),
+    ],
+)
+def test_bad_recipes(changes, message):
+    with pytest.raises(BlockPilotError, match=message):
+        dataclasses.replace(RECIPE, **changes)
