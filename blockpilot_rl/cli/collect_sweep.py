@@ -20,7 +20,7 @@ from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.latency import LatencyProfile, measure_latency
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import write_json
-from blockpilot_rl.models.pairs import load_pair
+from blockpilot_rl.models.pairs import load_pair, parse_dtype
 from blockpilot_rl.provenance import provenance
 from blockpilot_rl.sweeps.collect import Collection, SweepConfig, assemble, measure_rows
 from blockpilot_rl.sweeps.continuations import ContinuationStore
@@ -66,6 +66,8 @@ class CollectSweepConfig:
         """
         self.sweep_config()
         part_of(self.part)
+        parse_dtype(self.dtype)
+        parse_dtype(self.latency_dtype)
         for name in ("limit", "repeats"):
             if getattr(self, name) < 1:
                 raise BlockPilotError(f"--{name} must be positive, got {getattr(self, name)}")
@@ -127,7 +129,7 @@ def collect_sweep(config: CollectSweepConfig) -> None:
             return
         collection.replay_shards(_bar(progress, "replay", len(prompts)))
         timed = decoder
-        if config.latency_dtype != config.dtype:
+        if parse_dtype(config.latency_dtype) != pair.dtype:
             timed = Decoder(
                 load_pair(config.target, config.drafter, config.latency_dtype, config.device)
             )

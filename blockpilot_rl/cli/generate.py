@@ -10,6 +10,7 @@ from typing import Any
 
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.decoder import Decoder, Generation, Pass, Prefill
+from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import write_json
 from blockpilot_rl.models.pairs import Pair, load_pair
@@ -33,6 +34,10 @@ class GenerateConfig:
     dtype: str = arg("float32", help="float32, bfloat16 or float16")
     device: str = arg("cpu", help="where both models run")
     max_new_tokens: int = arg(128, help="budget, the first token included")
+    temperature: float = arg(0.0, help="0 is greedy")
+    top_k: int = arg(0, help="sample among this many most probable tokens; 0 is all")
+    top_p: float = arg(1.0, help="sample among the tokens that hold this much probability")
+    seed: int = arg(0, help="decides the sampled text, whatever the block size")
     json: str | None = arg(
         None, nargs="?", const="-", metavar="FILE", help="write a record; alone, to standard output"
     )
@@ -55,12 +60,17 @@ class GenerateConfig:
             raise BlockPilotError(
                 f"give at most one of {', '.join(ways)}; got {' and '.join(given)}"
             )
+        self.sampling()
         if self.block_size is not None and self.block_size < 1:
             raise BlockPilotError(f"--block-size must be at least 1, got {self.block_size}")
         if self.max_new_tokens < 1:
             raise BlockPilotError(f"--max-new-tokens must be at least 1, got {self.max_new_tokens}")
         if self.json not in (None, "-") and Path(self.json).is_dir():
             raise BlockPilotError(f"--json {self.json} is a folder; name a file")
+
+    def sampling(self) -> Sampling:
+        """How tokens are chosen."""
+        return Sampling(self.temperature, self.top_k, self.top_p, self.seed)
 
     def read_prompt(self) -> str:
         """The prompt's text.
@@ -117,7 +127,7 @@ def generate(config: GenerateConfig) -> None:
     input_ids = pair.encode([{"role": "user", "content": text}])
     decoder.check_length(input_ids.shape[1], config.max_new_tokens, max(sizes))
     decoder.warm_up(sizes)
-    prefill = decoder.prefill(input_ids, config.max_new_tokens, max(sizes))
+    prefill = decoder.prefill(input_ids, config.max_new_tokens, max(sizes), config.sampling())
     block_size, policy_seconds = decoder.choose(prefill, fixed if policy is None else policy)
     # Standard output holds either the text or the record, so that each can be piped.
     stream = sys.stderr if config.json == "-" else sys.stdout
@@ -170,6 +180,7 @@ def _record(
         "policy_microseconds": result.policy_seconds * 1e6,
         "finish_reason": result.finish_reason,
         "prompt_tokens": prefill.prompt_tokens,
+        "sampling": config.sampling(),
         "dtype": config.dtype,
         "target": pair.target_name,
         "drafter": pair.drafter_name,

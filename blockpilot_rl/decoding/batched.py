@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from blockpilot_rl.decoding.forward import Hidden, TargetForward
+from blockpilot_rl.decoding.sampling import greedy
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,6 @@ class Continuation:
     output_ids: torch.Tensor
     features: torch.Tensor
     last: torch.Tensor
-
-
-def greedy(logits: torch.Tensor) -> torch.Tensor:
-    """Most probable token of `[..., vocab]` logits (the first of equals).
-
-    `max` is three times faster than `argmax` for bfloat16 on CPUs.
-    """
-    return logits.max(dim=-1).indices
 
 
 @torch.inference_mode()

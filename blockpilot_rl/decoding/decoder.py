@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 import torch
 
-from blockpilot_rl.decoding.batched import greedy
 from blockpilot_rl.decoding.drafting import LeanDrafter
 from blockpilot_rl.decoding.forward import TargetForward, target_forward
+from blockpilot_rl.decoding.sampling import GREEDY, Sampler, Sampling
 from blockpilot_rl.decoding.state import StateLayout, compute_state, state_layout
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import Pair
@@ -62,6 +62,7 @@ class Prefill:
         logits: The target's logits for the first token, `[vocab]`.
         last_hidden: Final-norm hidden state of the last prompt token, `[hidden]`.
         first_token: The first emitted token.
+        sampler: Chooses tokens; its noise depends on seed and position alone.
         features: The prompt's features for the drafter, `[1, prompt, layers * hidden]`.
         seconds: Time that prefill took.
         max_new_tokens: Budget that the caches were made for.
@@ -75,6 +76,7 @@ class Prefill:
     logits: torch.Tensor
     last_hidden: torch.Tensor
     first_token: int
+    sampler: Sampler
     features: torch.Tensor
     seconds: float
     max_new_tokens: int
@@ -176,7 +178,11 @@ class Decoder:
 
     @torch.inference_mode()
     def prefill(
-        self, input_ids: torch.Tensor, max_new_tokens: int, max_block_size: int | None = None
+        self,
+        input_ids: torch.Tensor,
+        max_new_tokens: int,
+        max_block_size: int | None = None,
+        sampling: Sampling = GREEDY,
     ) -> Prefill:
         """Read a prompt and find its first token.
 
@@ -184,6 +190,7 @@ class Decoder:
             input_ids: `[1, n]`.
             max_new_tokens: Largest budget it will be decoded with.
             max_block_size: Largest block size it will be decoded with; None for the drafter's own.
+            sampling: How tokens are chosen; greedy by default.
 
         Raises:
             BlockPilotError: If the request is empty, batched or too long.
@@ -202,12 +209,14 @@ class Decoder:
         hidden = self.target(input_ids, cache)
         last = hidden.last[0, -1]
         logits = self.target.logits(last)
-        first_token = int(greedy(logits))
+        sampler = Sampler(sampling, self.target.vocab_size)
+        first_token = int(sampler.choose(logits[None], n))
         return Prefill(
             prompt_tokens=n,
             logits=logits,
             last_hidden=last,
             first_token=first_token,
+            sampler=sampler,
             features=hidden.features,
             seconds=time.perf_counter() - began,
             max_new_tokens=max_new_tokens,
@@ -288,7 +297,7 @@ class Decoder:
                 )
             began = time.perf_counter()
             with torch.inference_mode():
-                tokens, features = self._step(anchor, block_size, unread, cache, draft_cache)
+                tokens, features = self._step(prefill, anchor, emitted, block_size, unread)
             cache.crop(prefill.prompt_tokens + emitted + len(tokens) - 1)
             tokens = self._clip(tokens[: budget - emitted])
             seconds = time.perf_counter() - began
@@ -299,30 +308,32 @@ class Decoder:
 
     def _step(
         self,
+        prefill: Prefill,
         anchor: int,
+        emitted: int,
         block_size: int,
         unread: list[torch.Tensor],
-        cache: Any,
-        draft_cache: Any,
     ) -> tuple[list[int], torch.Tensor]:
-        """Draft and verify one block.
+        """Draft and verify the block behind `emitted` tokens, the last of which is the anchor.
 
         Returns:
             The tokens to emit, and the features of the anchor and the accepted drafts.
         """
-        device = self.pair.device
-        block = torch.tensor([[anchor]], device=device)
+        position = prefill.prompt_tokens + emitted
+        sampler = prefill.sampler
+        block = torch.tensor([[anchor]], device=self.pair.device)
         if block_size > 1:
             assert self.drafter is not None
-            self.drafter.extend(torch.cat(unread, dim=1), draft_cache)
+            self.drafter.extend(torch.cat(unread, dim=1), prefill.draft_cache)
             unread.clear()
-            logits = self.drafter.draft(block, block_size, draft_cache)
-            block = torch.cat([block, self.drafter.to_target_ids(greedy(logits))], dim=1)
-        hidden = self.target(block, cache)
-        choice = greedy(self.target.logits(hidden.last))
-        drafts, chosen = torch.stack([block, choice])[:, 0].tolist()
+            logits = self.drafter.draft(block, block_size, prefill.draft_cache)[0]
+            drafts = sampler.propose(logits, position, self.drafter.token_ids)
+            block = torch.cat([block, self.drafter.to_target_ids(drafts)[None]], dim=1)
+        hidden = self.target(block, prefill.cache)
+        choice = sampler.choose(self.target.logits(hidden.last[0]), position)
+        tokens, chosen = torch.stack([block[0], choice]).tolist()
         accepted = 0
-        while accepted < block_size - 1 and drafts[accepted + 1] == chosen[accepted]:
+        while accepted < block_size - 1 and tokens[accepted + 1] == chosen[accepted]:
             accepted += 1
         return chosen[: accepted + 1], hidden.features[:, : accepted + 1]
 
@@ -355,7 +366,11 @@ class Decoder:
         return block_size, time.perf_counter() - began
 
     def generate(
-        self, input_ids: torch.Tensor, block_size: int | Selector, max_new_tokens: int = 128
+        self,
+        input_ids: torch.Tensor,
+        block_size: int | Selector,
+        max_new_tokens: int = 128,
+        sampling: Sampling = GREEDY,
     ) -> Generation:
         """Prefill, choose the block size and decode.
 
@@ -363,12 +378,13 @@ class Decoder:
             input_ids: `[1, n]`.
             block_size: A fixed size (1 is plain decoding), or a policy that chooses one.
             max_new_tokens: Budget, the first token included.
+            sampling: How tokens are chosen; greedy by default.
 
         Raises:
             BlockPilotError: If the request does not fit.
         """
         largest = block_size if isinstance(block_size, int) else max(block_size.arms)
-        prefill = self.prefill(input_ids, max_new_tokens, largest)
+        prefill = self.prefill(input_ids, max_new_tokens, largest, sampling)
         chosen, policy_seconds = self.choose(prefill, block_size)
         return self.collect(self.stream(prefill, chosen), policy_seconds)
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from blockpilot_rl.decoding.batched import greedy
 from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.sampling import greedy
 from blockpilot_rl.errors import BlockPilotError
 
 

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 import torch
 
-from blockpilot_rl.decoding.batched import Continuation, greedy
+from blockpilot_rl.decoding.batched import Continuation
 from blockpilot_rl.decoding.drafting import LeanDrafter
 from blockpilot_rl.decoding.lean import KVCache
+from blockpilot_rl.decoding.sampling import greedy
 
 
 @torch.inference_mode()

@@ -21,7 +21,6 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from blockpilot_rl.decoding.batched import greedy
 from blockpilot_rl.errors import BlockPilotError
 
 
@@ -60,6 +59,17 @@ class Sampling:
             raise BlockPilotError(f"seed must be 0 or more, not {self.seed}")
         if self.draft not in ("shared", "argmax"):
             raise BlockPilotError(f"draft must be 'shared' or 'argmax', not {self.draft!r}")
+
+
+GREEDY = Sampling()
+
+
+def greedy(logits: torch.Tensor) -> torch.Tensor:
+    """Most probable token of `[..., vocab]` logits (the first of equals).
+
+    `max` is three times faster than `argmax` for bfloat16 on CPUs.
+    """
+    return logits.max(dim=-1).indices
 
 
 class Sampler:
@@ -127,11 +137,6 @@ class Sampler:
             if t not in self._noise:
                 self._noise[t] = gumbel(self.sampling.seed, t, self.vocab_size).to(device)
         return torch.stack([self._noise[t] for t in range(position, position + n)])
-
-    def forget(self, position: int) -> None:
-        """Drop the noise of positions before `position`."""
-        for t in [t for t in self._noise if t < position]:
-            del self._noise[t]
 
 
 def gumbel(seed: int, position: int, size: int) -> torch.Tensor:

@@ -5,9 +5,10 @@ import dataclasses
 import pytest
 import torch
 
-from blockpilot_rl.decoding.batched import continue_batch, greedy
+from blockpilot_rl.decoding.batched import continue_batch
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.forward import target_forward
+from blockpilot_rl.decoding.sampling import greedy
 from tests.tiny_pair import PROMPTS, encode
 
 TEXTS = (*PROMPTS, "Z", "a rather longer prompt than all the others")

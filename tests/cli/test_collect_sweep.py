@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from blockpilot_rl.cli import collect_sweep as module
+from blockpilot_rl.cli.collect_sweep import main
+from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.models.pairs import load_pair
+from blockpilot_rl.sweeps.prompts import Prompt
+from blockpilot_rl.sweeps.table import SweepTable
+from tests.tiny_pair import PROMPTS, encode, save_tiny_pair, tiny_drafter, tiny_target
+
+TEXTS = [*PROMPTS[:1], *PROMPTS[2:], *(f"ab{'e' * (i % 5)} {i}" for i in range(70))]
+QUICK = ["--arms", "1,2,8,16", "--max-new-tokens", "9", "--repeats", "1"]
+
+
+@pytest.fixture(scope="module")
+def folder(trained, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("collect")
+    save_tiny_pair(folder)
+    trained.drafter.save_pretrained(folder / "drafter")
+    (folder / "prompts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def call(folder, tmp_path):
+    """Run the command with the pair and prompts of `folder`, to `sweep` unless told otherwise."""
+    words = ["--target", folder / "target", "--drafter", folder / "drafter", *QUICK]
+    words += ["--prompts", folder / "prompts.txt", "--out", tmp_path / "sweep"]
+    return lambda *more: main([*map(str, words), *map(str, more)])
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def assert_same_rows(ours: SweepTable, theirs: SweepTable) -> None:
+    """Equal but for measured times, and for hidden states up to rounding."""
+    assert ours.rows.equals(theirs.rows)
+    np.testing.assert_allclose(ours.states, theirs.states, atol=1e-4, rtol=1e-4)
+    assert [t.tolist() for t in ours.output_tokens] == [t.tolist() for t in theirs.output_tokens]
+    for mine, other in zip(ours.accepted, theirs.accepted, strict=True):
+        assert [arm.tolist() for arm in mine] == [arm.tolist() for arm in other]
+
+
+def test_a_sweep_of_ones_own_prompts(call, folder, tmp_path, capsys):
+    assert call("--measure", 2) == 0
+    assert names(tmp_path) == {"sweep"}
+    table = SweepTable.load(tmp_path / "sweep")
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"{len(table)} prompts recorded in" in err
+    pair = load_pair(folder / "target", folder / "drafter")
+    metadata = table.metadata
+    assert metadata.fingerprint == pair.fingerprint
+    assert (metadata.arms, metadata.max_new_tokens) == ((1, 2, 8, 16), 9)
+    assert (metadata.dtype, metadata.latency_dtype) == ("float32", "bfloat16")
+    assert "threads" in metadata.device
+    assert metadata.latency["block_sizes"] == [1, 2, 8, 16]
+    assert metadata.latency["medians"]["repeats"] == 1
+    left_out = metadata.provenance["ended_with_first_token"]
+    ids = [Prompt.from_text(text).id for text in TEXTS]
+    assert table.rows["id"].tolist() == [key for key in ids if key not in left_out]
+    assert np.isfinite(table.measured_seconds).all(axis=1).sum() == 2
+    real = Decoder(pair).generate(encode(pair, TEXTS[0]), 8, 9)
+    assert table.accepted[0][2].tolist() == real.accepted[1:]
+
+
+def test_parts_and_then_the_whole(call, tmp_path, capsys):
+    assert call("--part", "2/2") == 0
+    assert names(tmp_path) == {"sweep.partial"}
+    assert "part 2/2 is answered; run without --part to finish" in capsys.readouterr().err
+    assert call("--part", "1/2") == 0
+    assert call() == 0
+    assert names(tmp_path) == {"sweep"}
+    assert call("--out", tmp_path / "again") == 0
+    assert_same_rows(SweepTable.load(tmp_path / "sweep"), SweepTable.load(tmp_path / "again"))
+
+
+def test_a_run_that_was_killed_goes_on(call, tmp_path, monkeypatch):
+    """What was answered, replayed and timed is not done again."""
+
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SweepTable, "save", kill)
+        assert call() == 130
+    assert names(tmp_path) == {"sweep.partial"}
+    latency = json.loads((tmp_path / "sweep.partial" / "latency-bfloat16.json").read_text())
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "measure_latency", lambda *_, **__: pytest.fail("timed again"))
+        assert call() == 0
+    assert names(tmp_path) == {"sweep"}
+    table = SweepTable.load(tmp_path / "sweep")
+    assert table.metadata.latency == latency
+    assert call("--out", tmp_path / "again") == 0
+    assert_same_rows(table, SweepTable.load(tmp_path / "again"))
+
+
+def test_times_of_another_dtype_are_measured_anew(call, tmp_path, monkeypatch):
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SweepTable, "save", kill)
+        assert call() == 130
+    assert call("--latency-dtype", "float32") == 0
+    assert SweepTable.load(tmp_path / "sweep").metadata.latency_dtype == "float32"
+
+
+def test_an_unfinished_sweep_with_other_options_is_refused(call, tmp_path, capsys):
+    assert call("--part", "1/2") == 0
+    capsys.readouterr()
+    assert call("--max-new-tokens", 8) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "holds unfinished work with other max_new_tokens" in err
+    assert names(tmp_path) == {"sweep.partial"}
+
+
+def test_answers_can_be_kept_for_another_drafter(call, tmp_path, monkeypatch):
+    answers = tmp_path / "answers"
+    assert call("--continuations", answers) == 0
+    kept = {path.name: path.stat().st_mtime_ns for path in answers.iterdir()}
+    tiny_drafter(seed=5).save_pretrained(tmp_path / "other")
+    words = ["--drafter", tmp_path / "other", "--continuations", answers]
+    assert call(*words, "--out", tmp_path / "second") == 0
+    assert {path.name: path.stat().st_mtime_ns for path in answers.iterdir()} == kept
+    first, second = (SweepTable.load(tmp_path / name) for name in ("sweep", "second"))
+    assert first.metadata.fingerprint != second.metadata.fingerprint
+    tokens = [t.tolist() for t in first.output_tokens]
+    assert tokens == [t.tolist() for t in second.output_tokens]
+    assert first.passes.sum() < second.passes.sum()
+
+
+def test_the_builtin_suite_is_the_default(tmp_path):
+    tiny_target(max_position_embeddings=4096).save_pretrained(tmp_path / "target")
+    save_tiny_pair(tmp_path / "other")
+    tokenizer = tmp_path / "other" / "target"
+    for file in tokenizer.glob("*token*"):
+        file.rename(tmp_path / "target" / file.name)
+    (tokenizer / "chat_template.jinja").rename(tmp_path / "target" / "chat_template.jinja")
+    tiny_drafter(max_position_embeddings=4096).save_pretrained(tmp_path / "drafter")
+    words = ["--target", tmp_path / "target", "--drafter", tmp_path / "drafter", *QUICK]
+    words += ["--limit", 6, "--families", "arithmetic,code", "--out", tmp_path / "sweep"]
+    assert main([str(word) for word in words]) == 0
+    table = SweepTable.load(tmp_path / "sweep")
+    assert len(table) + len(table.metadata.provenance["ended_with_first_token"]) == 6
+    assert set(table.rows["family"]) <= {"arithmetic", "code"}
+    assert set(table.rows["suite"]) == {"builtin"}
+    assert "drafter" not in set(table.rows["split"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--arms", "2,4"], "begin with 1"),
+        (["--arms", "1,b"], "--arms must be whole numbers"),
+        (["--arms", ""], "begin with 1"),
+        (["--max-new-tokens", "1"], "max_new_tokens must be at least 2"),
+        (["--max-new-tokens", "300"], "with 300 new ones it exceeds the models' 256 positions"),
+        (["--limit", "0"], "--limit must be positive"),
+        (["--repeats", "0"], "--repeats must be positive"),
+        (["--measure", "-1"], "--measure must not be negative"),
+        (["--part", "3/2"], "--part must be I/N"),
+        (["--families", "code"], "drop --prompts"),
+        (["--prompts", "{tmp}/nowhere.txt"], "cannot read prompts from"),
+        (["--prompts", "{tmp}/latin.txt"], "line 1: not UTF-8"),
+        (["--prompts", "{tmp}/twice.txt"], "the same prompt as line 1"),
+        (["--prompts", "{tmp}/long.txt"], "has 301 tokens"),
+        (["--out", "{tmp}/full"], "exists; name a new folder or remove it first"),
+        (["--out", "{tmp}/latin.txt"], "exists; name a new folder or remove it first"),
+        (["--drafter", "{tmp}/nowhere"], "is neither a folder nor a hub id"),
+        (["--dtype", "fp31"], "unknown dtype"),
+        (["--latency-dtype", "fp31"], "unknown dtype"),
+        (["--max-new-token", "9"], "Did you mean '--max-new-tokens'?"),
+        (["--device", "gpu7"], "on gpu7"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(call, tmp_path, capsys, words, message):
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "twice.txt").write_text("a\na\n", encoding="utf-8")
+    (tmp_path / "long.txt").write_text("a" * 300, encoding="utf-8")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("precious", encoding="utf-8")
+    before = sorted(tmp_path.rglob("*"))
+    assert call(*[word.format(tmp=tmp_path) for word in words]) == 2
+    out, err = capsys.readouterr()
+    assert message in err
+    assert (out, err[:7], err.count("\n")) == ("", "error: ", 1)
+    assert sorted(tmp_path.rglob("*")) == before

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from blockpilot_rl.cli.train_drafter import main
+from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.models.pairs import load_pair
+from blockpilot_rl.sweeps.prompts import builtin_suite
+from blockpilot_rl.training.acceptance import measure_acceptance, summarise_acceptance
+from blockpilot_rl.training.recipe import Trainer
+from tests.tiny_pair import MASK, encode, tiny_target, tiny_tokenizer
+
+QUICK = {
+    "--target-layer-ids": "0,2",
+    "--layers": "1",
+    "--block-sizes": "4,2",
+    "--queries": "16",
+    "--sequences": "2",
+    "--steps": "5",
+    "--suite-size": "70",
+    "--max-new-tokens": "6",
+    "--report-prompts": "4",
+    "--mask-token-id": str(MASK),
+    "--draft-vocab-size": "40",
+    "--dtype": "float32",
+}
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("target") / "target"
+    tiny_target(max_position_embeddings=4096, eos_token_id=None).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(target, tmp_path_factory):
+    """A run that nothing has stopped."""
+    out = tmp_path_factory.mktemp("finished") / "run"
+    assert train(target, out) == 0
+    return out
+
+
+def train(target, out, **changes: str) -> int:
+    flags = QUICK | {f"--{name.replace('_', '-')}": value for name, value in changes.items()}
+    words = [word for pair in flags.items() for word in pair]
+    return main(["--target", str(target), "--out", str(out), *words])
+
+
+def weights(out) -> dict[str, torch.Tensor]:
+    return load_file(out / "drafter" / "model.safetensors")
+
+
+def assert_same(ours, theirs) -> None:
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_leaves_a_drafter_that_loads_and_decodes(target, finished):
+    pair = load_pair(target, finished / "drafter")
+    config = pair.drafter.config
+    assert (config.block_size, config.mask_token_id, config.draft_vocab_size) == (4, MASK, 40)
+    assert config.target_layer_ids == [0, 2]
+    assert {t.dtype for t in weights(finished).values()} == {torch.bfloat16, torch.long}
+    decoder, ids = Decoder(pair), encode(pair, "hello there")
+    assert decoder.generate(ids, 4, 20).tokens == decoder.generate(ids, 1, 20).tokens
+
+
+def test_reports_acceptance_in_real_decoding(target, finished):
+    """Not training accuracy (sgl-project/SpecForge#533); both averages (vllm#52816)."""
+    report = json.loads((finished / "drafter" / "acceptance.json").read_text(encoding="utf-8"))
+    pair = load_pair(target, finished / "drafter")
+    prompts = builtin_suite(4, splits=["validation"])
+    again = summarise_acceptance(measure_acceptance(Decoder(pair), prompts, 4, 6))
+    assert report["acceptance_length"] == again
+    assert set(again["all"]) == {"prompts", "pooled", "per_prompt"}
+    assert report["fingerprint"] == pair.fingerprint
+    assert report["recipe"]["steps"] == 5
+    assert report["provenance"]["command"]
+
+
+def test_leaves_curves(finished):
+    curves = EventAccumulator(str(finished / "tensorboard")).Reload()
+    assert {"loss", "accuracy/1", "accuracy/2"} <= set(curves.Tags()["scalars"])
+    assert [event.step for event in curves.Scalars("loss")] == [1, 2, 3, 4, 5]
+
+
+def test_held_out_prompts_are_not_trained_on():
+    trained = {prompt.id for prompt in builtin_suite(70, splits=["drafter"])}
+    assert trained.isdisjoint(prompt.id for prompt in builtin_suite(40, splits=["validation"]))
+
+
+def test_parts_of_the_corpus_and_then_the_whole(target, finished, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert train(target, out, part="2/2") == 0
+    assert "run without --part to train" in capsys.readouterr().err
+    assert not (out / "drafter").exists()
+    assert train(target, out) == 0
+    assert_same(weights(out), weights(finished))
+
+
+def test_a_run_that_was_killed_goes_on(target, finished, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    step = Trainer.train_step
+
+    def killed(self):
+        if self.step == 3:
+            self.save(out / "checkpoint.pt")
+            raise KeyboardInterrupt
+        return step(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "train_step", killed)
+        assert train(target, out) == 130
+    assert not (out / "drafter").exists()
+    taken = []
+    monkeypatch.setattr(Trainer, "train_step", lambda self: taken.append(self.step) or step(self))
+    assert train(target, out) == 0
+    assert taken == [3, 4]
+    assert_same(weights(out), weights(finished))
+
+
+def test_a_finished_run_is_not_trained_again(target, finished, tmp_path, monkeypatch):
+    out = shutil.copytree(finished, tmp_path / "run")
+    monkeypatch.setattr(Trainer, "train_step", lambda self: pytest.fail("trained again"))
+    assert train(target, out) == 0
+    assert_same(weights(out), weights(finished))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"steps": "6"}, "was made with another recipe"),
+        ({"max_new_tokens": "7"}, "holds unfinished work with other max_new_tokens"),
+        ({"target_layer_ids": "1,2"}, "holds unfinished work with other layer_ids"),
+    ],
+)
+def test_other_options_in_the_same_folder_are_refused(
+    target, finished, tmp_path, capsys, changes, message
+):
+    out = shutil.copytree(finished, tmp_path / "run")
+    capsys.readouterr()
+    assert train(target, out, **changes) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert_same(weights(out), weights(finished))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"target_layer_ids": "0,3"}, "reads target layers [3], but the target's usable layers"),
+        ({"target_layer_ids": ""}, "at least one layer"),
+        ({"target_layer_ids": "a"}, "--target-layer-ids must be whole numbers"),
+        ({"block_sizes": "4,1"}, "must be at least 2 each"),
+        ({"block_sizes": ""}, "must be at least 2 each"),
+        ({"mask_token_id": "64"}, "64 is outside the target's vocabulary"),
+        ({"mask_token_id": "1"}, "1 is the target's pad_token_id"),
+        ({"steps": "0"}, "steps must be positive"),
+        ({"layers": "0"}, "layers must be positive"),
+        ({"queries": "2"}, "queries 2 must hold a block of 4"),
+        ({"report_prompts": "0"}, "--report-prompts must be positive"),
+        ({"max_new_tokens": "1"}, "--max-new-tokens must be at least 2"),
+        ({"max_new_tokens": "4096"}, "exceeds the models' 4096 positions"),
+        ({"suite_size": "-1"}, "size of the built-in suite is -1"),
+        ({"part": "2/1"}, "--part must be I/N"),
+        ({"drafter": "x"}, "unknown option --drafter"),
+        ({"device": "gpu7"}, "on gpu7"),
+        ({"step": "5"}, "Did you mean '--steps'?"),
+        ({"dtype": "fp31"}, "unknown dtype"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(target, tmp_path, capsys, changes, message):
+    assert train(target, tmp_path / "run", **changes) == 2
+    out, err = capsys.readouterr()
+    assert message in err
+    assert (out, err[:7], err.count("\n")) == ("", "error: ", 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_target(tmp_path, capsys):
+    assert train("nowhere", tmp_path / "run") == 2
+    assert "target 'nowhere' is neither a folder nor a hub id" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_that_is_a_file(target, tmp_path, capsys):
+    (tmp_path / "run").write_text("mine", encoding="utf-8")
+    assert train(target, tmp_path / "run") == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert (tmp_path / "run").read_text(encoding="utf-8") == "mine"
