@@ -118,7 +118,11 @@ def generate(config: GenerateConfig) -> None:
     """
     text = config.read_prompt()
     policy = None if config.policy is None else BlockSizePolicy.from_pretrained(config.policy)
-    pair = load_pair(config.target, config.drafter, config.dtype, config.device)
+    # Plain decoding needs no drafter, and another target than the default may have none.
+    alone = config.plain and config.drafter is None and config.target is not None
+    pair = load_pair(
+        config.target, config.drafter, config.dtype, config.device, with_drafter=not alone
+    )
     if policy is not None:
         policy.check_pair(pair.fingerprint, {})
     decoder = Decoder(pair)

@@ -50,10 +50,11 @@ def continue_batch(
         stop_token_ids: Tokens that end a row.
 
     Returns:
-        One continuation per prompt, in order.
+        One continuation per prompt, in order, on the CPU.
     """
     longest = max(len(ids) for ids in prompts)
-    padding = torch.tensor([longest - len(ids) for ids in prompts])
+    device = prompts[0].device
+    padding = torch.tensor([longest - len(ids) for ids in prompts], device=device)
     batch = torch.stack([_left_pad(ids, longest) for ids in prompts])
     cache = target.new_cache(len(prompts), longest + max_new_tokens)
     hidden = target(batch, cache, padding)
@@ -75,7 +76,7 @@ def continue_batch(
         if not alive or step == max_new_tokens - 1:
             break
         if 2 * len(alive) <= len(rows):
-            keep = torch.tensor(alive)
+            keep = torch.tensor(alive, device=device)
             rows = [rows[i] for i in alive]
             token, padding = token[keep], padding[keep]
             cache.select(keep)
@@ -98,14 +99,14 @@ class _Record:
         self.tokens: list[int] = []
         self.ended = False
         n = len(prompt_ids)
-        self.features = [hidden.features[row, -n:].clone()]
-        self.last = [hidden.last[row, -n:].clone()]
+        self.features = [hidden.features[row, -n:].clone().cpu()]
+        self.last = [hidden.last[row, -n:].clone().cpu()]
         self.length = 0
 
     def append(self, hidden: Hidden, row: int) -> None:
         if not self.ended:
-            self.features.append(hidden.features[row])
-            self.last.append(hidden.last[row])
+            self.features.append(hidden.features[row].cpu())
+            self.last.append(hidden.last[row].cpu())
 
     def end(self) -> None:
         if not self.ended:
@@ -114,7 +115,7 @@ class _Record:
     def finish(self) -> Continuation:
         tokens = self.tokens[: self.length] if self.ended else self.tokens
         return Continuation(
-            prompt_ids=self.prompt_ids,
+            prompt_ids=self.prompt_ids.cpu(),
             output_ids=torch.tensor(tokens),
             features=torch.cat(self.features)[: len(self.prompt_ids) + len(tokens) - 1],
             last=torch.cat(self.last)[: len(self.prompt_ids) + len(tokens) - 1],

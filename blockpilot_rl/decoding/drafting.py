@@ -36,6 +36,11 @@ class LeanDrafter:
         self.mask_embedding = target.embed(mask)
         self._rope = rope_table(drafter.rotary_emb, 512, like)
 
+    @property
+    def device(self) -> torch.device:
+        """Device of the drafter."""
+        return self.drafter.fc.weight.device
+
     def new_cache(self, batch: int, max_length: int) -> KVCache:
         """Make an empty cache for `batch` rows of at most `max_length` positions."""
         like = self.drafter.fc.weight.detach()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from blockpilot_rl.decoding.batched import Continuation
 from blockpilot_rl.decoding.drafting import LeanDrafter
@@ -34,11 +35,12 @@ def replay(
     """
     texts = [torch.cat([item.prompt_ids, item.output_ids]) for item in continuations]
     cache = drafter.new_cache(len(texts), max(len(text) for text in texts) + max(block_sizes))
-    features = [item.features for item in continuations]
-    drafter.extend(torch.nn.utils.rnn.pad_sequence(features, batch_first=True), cache)
-    padded = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True, padding_value=-1)
-    starts = torch.tensor([len(item.prompt_ids) for item in continuations])
-    ends = torch.tensor([len(text) - 1 for text in texts])
+    device = drafter.device
+    features = pad_sequence([item.features for item in continuations], batch_first=True)
+    drafter.extend(features.to(device), cache)
+    padded = pad_sequence(texts, batch_first=True, padding_value=-1).to(device)
+    starts = torch.tensor([len(item.prompt_ids) for item in continuations], device=device)
+    ends = torch.tensor([len(text) - 1 for text in texts], device=device)
     by_arm = [
         [[1] * int(n) for n in ends - starts]
         if size == 1
@@ -68,7 +70,7 @@ def _trajectories(
     """
     emitted: list[list[int]] = [[] for _ in range(len(texts))]
     padded = torch.nn.functional.pad(texts, (0, block_size), value=-1)
-    offsets = torch.arange(1, block_size)
+    offsets = torch.arange(1, block_size, device=texts.device)
     while True:
         rows = (positions < ends).nonzero()[:, 0]
         if not len(rows):

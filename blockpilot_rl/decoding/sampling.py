@@ -108,7 +108,9 @@ class Sampler:
         """
         if self.is_greedy:
             return greedy(logits)
-        scores: torch.Tensor = self._warpers(logits.new_empty((len(logits), 0)), logits.float())
+        # None of the warpers reads the tokens so far.
+        no_tokens = torch.empty((len(logits), 0), dtype=torch.long, device=logits.device)
+        scores: torch.Tensor = self._warpers(no_tokens, logits.float())  # type: ignore[arg-type]
         return greedy(scores + self.noise(position, len(logits), logits.device))
 
     def propose(

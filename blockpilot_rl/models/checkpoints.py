@@ -125,8 +125,10 @@ def load_drafter(
             f"the config wants {tuple(expected[key])}"
         )
     model.load_state_dict(tensors)
+    # Parameters alone: rotary frequencies lose positions when they are rounded.
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype or tensors["fc.weight"].dtype)
     model.to(device)  # type: ignore[arg-type]  # transformers' decorator hides the signature
-    model.to(dtype or tensors["fc.weight"].dtype)  # type: ignore[arg-type]
     model.eval()  # type: ignore[no-untyped-call]
     return model
 

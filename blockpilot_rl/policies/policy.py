@@ -214,7 +214,7 @@ class BlockSizePolicy(nn.Module):
         Returns:
             A block size of `config.arms`; `config.fallback` if the state is not finite.
         """
-        scores = self(state.float()[None])[0]
+        scores = self(state.to(self.mean)[None])[0]
         if not bool(torch.isfinite(scores).all()):
             return self.config.fallback
         return self.config.arms[int(scores.argmax())]

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from blockpilot_rl.decoding.batched import Continuation
 from blockpilot_rl.decoding.decoder import Decoder
@@ -26,7 +27,7 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_write
 from blockpilot_rl.provenance import provenance
 from blockpilot_rl.sweeps.continuations import ContinuationStore, Progress, Shard, claim
-from blockpilot_rl.sweeps.prompts import Prompt
+from blockpilot_rl.sweeps.prompts import BUILTIN, Prompt
 from blockpilot_rl.sweeps.table import DEFAULT_ARMS, SweepMetadata, SweepTable, validate_arms
 
 
@@ -148,11 +149,11 @@ class Collection:
                 "suite": prompt.suite,
                 "family": prompt.family,
                 "language": prompt.language,
-                "split": prompt.split,
+                "split": policy_split(prompt),
                 "prompt_tokens": len(answer.prompt_ids),
                 "finish_reason": "stop" if output[-1] in stops else "length",
                 "repetitive": is_repetitive(output),
-                "state": self._state(answer, draft).numpy(),
+                "state": self._state(answer, draft).cpu().numpy(),
                 "output_tokens": answer.output_ids.int().numpy(),
             }
             for arm, lengths in zip(self.config.arms, arms, strict=True):
@@ -163,7 +164,7 @@ class Collection:
     @torch.inference_mode()
     def _state(self, answer: Continuation, draft_logits: torch.Tensor) -> torch.Tensor:
         prompt_tokens = len(answer.prompt_ids)
-        last = answer.last[prompt_tokens - 1]
+        last = answer.last[prompt_tokens - 1].to(self.decoder.pair.device)
         logits = self.decoder.target.logits(last)
         return compute_state(self.config.groups, last, logits, prompt_tokens, lambda: draft_logits)
 
@@ -172,12 +173,23 @@ class Collection:
         """Draft logits of each first block, `[rows, block_size - 1, draft_vocab]`."""
         drafter, block_size = self.decoder.drafter, self.decoder.pair.block_size
         assert drafter is not None
-        starts = torch.tensor([len(answer.prompt_ids) for answer in answers])
+        device = drafter.device
+        starts = torch.tensor([len(answer.prompt_ids) for answer in answers], device=device)
         cache = drafter.new_cache(len(answers), int(starts.max()) + block_size)
         features = [answer.features[: len(answer.prompt_ids)] for answer in answers]
-        drafter.extend(torch.nn.utils.rnn.pad_sequence(features, batch_first=True), cache)
-        anchors = torch.stack([answer.output_ids[0] for answer in answers])
-        return drafter.draft_at(torch.arange(len(answers)), starts, anchors, block_size, cache)
+        drafter.extend(pad_sequence(features, batch_first=True).to(device), cache)
+        anchors = torch.stack([answer.output_ids[0] for answer in answers]).to(device)
+        rows = torch.arange(len(answers), device=device)
+        return drafter.draft_at(rows, starts, anchors, block_size, cache)
+
+
+def policy_split(prompt: Prompt) -> str:
+    """Split of a prompt in a sweep.
+
+    Only the built-in suite trains drafters; the share that its hash keeps for them is training data
+    of policies everywhere else.
+    """
+    return "train" if prompt.suite != BUILTIN and prompt.split == "drafter" else prompt.split
 
 
 def assemble(

@@ -16,6 +16,9 @@ from blockpilot_rl.sweeps.suite import FAMILY_WRITERS, Writer
 
 Split = Literal["drafter", "train", "validation", "test"]
 
+BUILTIN = "builtin"
+"""Name of the suite of this package."""
+
 SPLITS: tuple[Split, ...] = ("drafter", "train", "validation", "test")
 """Drafter training, policy training, model selection, and the final comparison."""
 
@@ -269,7 +272,7 @@ def _stream(family: str, seed: int, splits: Collection[str]) -> Iterator[Prompt]
     seen: set[str] = set()
     repeats = 0
     while repeats < _MAX_REPEATS:
-        prompt = Prompt.from_text(FAMILY_WRITERS[family](writer), "builtin", family)
+        prompt = Prompt.from_text(FAMILY_WRITERS[family](writer), BUILTIN, family)
         repeats = repeats + 1 if prompt.id in seen else 0
         if not repeats and prompt.split in splits:
             yield prompt
