@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.optimize import nnls
 
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.sampling import greedy
@@ -197,11 +198,10 @@ def _time_step(decoder: Decoder, prefill: Any, block_size: int) -> tuple[float, 
 
 
 def _lines(contexts: Sequence[int], medians: np.ndarray) -> tuple[tuple[float, float], ...]:
-    """Fit a line in the context length to each column, never falling with length."""
-    lines = []
-    for column in medians.T:
-        slope, intercept = np.polyfit(np.asarray(contexts, dtype=float), column, 1)
-        if slope < 0:
-            slope, intercept = 0.0, float(column.mean())
-        lines.append((float(intercept), float(slope)))
-    return tuple(lines)
+    """Fit a line in the context length to each column, with no negative part.
+
+    Work never shrinks with the context, so a negative slope or offset could only be noise.
+    """
+    design = np.stack([np.ones(len(contexts)), np.asarray(contexts, dtype=float)], axis=1)
+    fits = [nnls(design, column)[0] for column in medians.T]
+    return tuple((float(offset), float(slope)) for offset, slope in fits)
