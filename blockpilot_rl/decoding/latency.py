@@ -1,7 +1,7 @@
 """The latency profile: what drafting and verifying cost on this device.
 
 Times are medians of the decoder's own steps over a grid of block size and context length, with
-block sizes interleaved in random order so that drift of a shared machine hits all alike, and each
+all of them interleaved in random order so that drift of a shared machine hits all alike, and each
 block size smoothed by a straight line in the context length.
 """
 
@@ -115,7 +115,7 @@ def measure_latency(
         decoder: The pair's decoder.
         block_sizes: Sizes to measure, increasing from 1.
         contexts: Context lengths, in tokens; at least two. None for `default_contexts`.
-        repeats: Rounds over all block sizes at each context length.
+        repeats: Rounds over the whole grid.
         seed: Of the order within rounds.
         progress: Called with the finished rounds and their total.
 
@@ -132,17 +132,19 @@ def measure_latency(
     shape = (len(contexts), len(block_sizes), repeats)
     draft, verify, read = np.zeros(shape), np.zeros(shape), np.zeros((len(contexts), repeats))
     decoder.warm_up(block_sizes)
-    for c, context in enumerate(contexts):
+    prefills = []
+    for context in contexts:
         ids = torch.tensor(rng.integers(3, decoder.target.vocab_size, size=(1, context)))
-        prefill = decoder.prefill(ids.to(decoder.pair.device), 8, max(block_sizes))
-        for repeat in range(repeats):
-            if decoder.drafter is not None:
+        prefills.append(decoder.prefill(ids.to(decoder.pair.device), 8, max(block_sizes)))
+    for repeat in range(repeats):
+        if decoder.drafter is not None:
+            for c, prefill in enumerate(prefills):
                 read[c, repeat] = _seconds(partial(_read_prompt, decoder, prefill))
-            for b in rng.permutation(len(block_sizes)):
-                draft[c, b, repeat], verify[c, b, repeat] = _time_step(
-                    decoder, prefill, block_sizes[b]
-                )
-            progress(c * repeats + repeat + 1, len(contexts) * repeats)
+        for cell in rng.permutation(len(contexts) * len(block_sizes)):
+            c, b = divmod(int(cell), len(block_sizes))
+            step = _time_step(decoder, prefills[c], block_sizes[b])
+            draft[c, b, repeat], verify[c, b, repeat] = step
+        progress(repeat + 1, repeats)
     medians = {"draft": np.median(draft, axis=2), "verify": np.median(verify, axis=2)}
     return LatencyProfile(
         block_sizes=tuple(block_sizes),
