@@ -54,12 +54,13 @@ def test_package_is_typed():
 
 def test_core_needs_no_rl_library():
     program = """
-import importlib, json, pkgutil, sys
+import importlib, json, pathlib, sys
 import blockpilot_rl
-def core(name):
-    return not name.startswith(("blockpilot_rl.envs", "blockpilot_rl.agents", "blockpilot_rl.cli"))
-modules = [found.name for found in pkgutil.walk_packages(blockpilot_rl.__path__, "blockpilot_rl.")]
-modules = list(filter(core, modules))
+root = pathlib.Path(blockpilot_rl.__file__).parent
+paths = [path.relative_to(root.parent) for path in root.rglob("*.py")]
+names = {".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in paths}
+apart = ("blockpilot_rl.envs", "blockpilot_rl.agents", "blockpilot_rl.cli")
+modules = sorted(name for name in names if not name.startswith(apart))
 for name in modules:
     importlib.import_module(name)
     for library in ("gymnasium", "stable_baselines3"):

@@ -95,7 +95,7 @@ def convert_gguf(gguf: Path, folder: Path, sha256: str | None = None) -> None:
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
         quantised = AutoModelForCausalLM.from_pretrained(
-            str(gguf.parent), gguf_file=gguf.name, dtype=torch.bfloat16
+            str(gguf.parent), gguf_file=gguf.name, dtype=torch.float32
         )
     # A broken file fails in as many ways as its reader has steps, hence `Exception`.
     except Exception as error:
