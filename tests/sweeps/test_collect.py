@@ -89,7 +89,9 @@ def test_rows_say_what_the_decoder_does(table, decoder):
         np.testing.assert_allclose(table.states[row], state, atol=1e-4, rtol=1e-4)
         assert record["prompt_tokens"] == ids.shape[1]
         assert (record["suite"], record["language"]) == ("custom", "en")
-        assert (record["family"], record["split"]) == (prompt.family, prompt.split)
+        assert record["family"] == prompt.family
+        # Prompts of one's own train no drafter, so that share trains policies.
+        assert record["split"] == prompt.split.replace("drafter", "train")
         reasons.add(real.finish_reason)
     assert reasons == {"stop", "length"}
 
