@@ -17,9 +17,7 @@ from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import write_json
 from blockpilot_rl.models.pairs import load_pair
-from blockpilot_rl.provenance import provenance
-from blockpilot_rl.sweeps.prompts import builtin_suite
-from blockpilot_rl.training.acceptance import measure_acceptance, summarise_acceptance
+from blockpilot_rl.training.acceptance import acceptance_report
 
 
 @dataclass(frozen=True)
@@ -49,36 +47,24 @@ def main(config: AcceptanceBenchmark) -> None:
     """Run the benchmark and print acceptance by family."""
     pair = load_pair(config.target, config.drafter, config.dtype, config.device)
     block_size = config.block_size or pair.block_size
-    prompts = builtin_suite(config.prompts, splits=["validation"])
     with Progress(console=Console(stderr=True)) as progress:
-        task = progress.add_task("decode", total=len(prompts))
-        frame = measure_acceptance(
+        task = progress.add_task("decode", total=config.prompts)
+        report = acceptance_report(
             Decoder(pair),
-            prompts,
+            config.prompts,
             block_size,
             config.max_new_tokens,
             lambda done, total: progress.update(task, completed=done, total=total),
         )
-    summary = summarise_acceptance(frame)
     table = Table(title=f"acceptance length, block size {block_size}, {config.dtype}")
     for column in ("family", "prompts", "pooled", "per prompt"):
         table.add_column(column)
-    for name, values in summary.items():
+    for name, values in report["acceptance_length"].items():
         row = (f"{values['prompts']:.0f}", f"{values['pooled']:.2f}", f"{values['per_prompt']:.2f}")
         table.add_row(name, *row)
     Console(stderr=config.json == "-").print(table)
     if config.json is not None:
-        write_json(
-            config.json,
-            {
-                "acceptance_length": summary,
-                "block_size": block_size,
-                "max_new_tokens": config.max_new_tokens,
-                "dtype": config.dtype,
-                "fingerprint": pair.fingerprint,
-                "provenance": provenance(),
-            },
-        )
+        write_json(config.json, report)
 
 
 if __name__ == "__main__":

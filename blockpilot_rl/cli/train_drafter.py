@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from rich.console import Console
 from rich.progress import Progress
 from torch.utils.tensorboard import SummaryWriter
@@ -19,10 +18,9 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_directory, write_json
 from blockpilot_rl.models.fit import check_layer_ids, check_mask_token
 from blockpilot_rl.models.pairs import Pair, load_pair
-from blockpilot_rl.provenance import provenance
 from blockpilot_rl.sweeps.continuations import ContinuationStore
 from blockpilot_rl.sweeps.prompts import builtin_suite
-from blockpilot_rl.training.acceptance import measure_acceptance, summarise_acceptance
+from blockpilot_rl.training.acceptance import acceptance_report
 from blockpilot_rl.training.recipe import RecipeConfig, Trainer, choose_mask_token, new_drafter
 
 _RECIPE = RecipeConfig()
@@ -160,31 +158,17 @@ def _report(config: TrainDrafterConfig, pair: Pair, out: Path, console: Console)
     """Report acceptance in real decoding on prompts that no drafter was trained on."""
     target = config.target or None
     tested = load_pair(target, out / "drafter", config.dtype, config.device)
-    prompts = builtin_suite(config.report_prompts, splits=["validation"])
-    decoder = Decoder(tested)
     with Progress(console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("acceptance", total=len(prompts))
-        frame = measure_acceptance(
-            decoder,
-            prompts,
+        task = progress.add_task("acceptance", total=config.report_prompts)
+        report = acceptance_report(
+            Decoder(tested),
+            config.report_prompts,
             tested.block_size,
             config.max_new_tokens,
             lambda done, total: progress.update(task, completed=done, total=total),
         )
-    summary = summarise_acceptance(frame)
-    for name, values in summary.items():
+    for name, values in report["acceptance_length"].items():
         pooled, per_prompt = values["pooled"], values["per_prompt"]
         console.print(f"{name:12} τ = {pooled:.2f} pooled, {per_prompt:.2f} per prompt")
-    write_json(
-        out / "drafter" / "acceptance.json",
-        {
-            "block_size": tested.block_size,
-            "max_new_tokens": config.max_new_tokens,
-            "acceptance_length": summary,
-            "recipe": config.recipe(),
-            "fingerprint": tested.fingerprint,
-            "torch_threads": torch.get_num_threads(),
-            "provenance": provenance(),
-        },
-    )
+    write_json(out / "drafter" / "acceptance.json", {**report, "recipe": config.recipe()})
     console.print(f"drafter in {out / 'drafter'}")

@@ -6,12 +6,14 @@ Training accuracy can look well while decoding accepts little, so this is what a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pandas as pd
 
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.sweeps.prompts import Prompt
+from blockpilot_rl.provenance import provenance
+from blockpilot_rl.sweeps.prompts import Prompt, builtin_suite
 
 
 def measure_acceptance(
@@ -61,3 +63,34 @@ def summarise_acceptance(frame: pd.DataFrame) -> dict[str, dict[str, float]]:
             "per_prompt": float(group["acceptance_length"].mean()),
         }
     return summary
+
+
+def acceptance_report(
+    decoder: Decoder,
+    count: int,
+    block_size: int,
+    max_new_tokens: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, Any]:
+    """Measure acceptance on held-out prompts of the built-in suite.
+
+    Args:
+        decoder: The pair's decoder.
+        count: Prompts of the validation split to decode.
+        block_size: Block size of every pass.
+        max_new_tokens: Budget of each text.
+        progress: Called with the finished prompts and their total.
+
+    Returns:
+        JSON-ready values; `acceptance_length` is what `summarise_acceptance` gives.
+    """
+    prompts = builtin_suite(count, splits=["validation"])
+    frame = measure_acceptance(decoder, prompts, block_size, max_new_tokens, progress)
+    return {
+        "acceptance_length": summarise_acceptance(frame),
+        "block_size": block_size,
+        "max_new_tokens": max_new_tokens,
+        "dtype": str(decoder.pair.dtype).removeprefix("torch."),
+        "fingerprint": decoder.pair.fingerprint,
+        "provenance": provenance(),
+    }
