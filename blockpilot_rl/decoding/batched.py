@@ -1,8 +1,9 @@
 """Plain decoding of many prompts at once, keeping what drafters and sweeps need.
 
-Rows are left-padded to one length; rows that have ended leave the batch as soon as they fill half
-of it. Batched texts are the target's own, but kernels round differently by shape, so near-ties may
-fall otherwise than for one row alone: what is built on a continuation names it as its reference.
+Rows are left-padded to one length; rows that have ended leave the batch as soon as they fill an
+eighth of it. Batched texts are the target's own, but kernels round differently by shape, so
+near-ties may fall otherwise than for one row alone: what is built on a continuation names it as its
+reference.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def continue_batch(
             records[rows[i]].end()
         if not alive or step == max_new_tokens - 1:
             break
-        if 2 * len(alive) <= len(rows):
+        if 8 * len(alive) <= 7 * len(rows):
             keep = torch.tensor(alive, device=device)
             rows = [rows[i] for i in alive]
             token, padding = token[keep], padding[keep]

@@ -104,6 +104,7 @@ class LeanForward:
         """Append tokens to the cache; see `TargetForward`."""
         n = input_ids.shape[1]
         start, end = cache.length, cache.length + n
+        hidden = self.embed(input_ids)
         mask = causal_mask(n, end, self.groups, input_ids.device)
         if padding is None:
             cos, sin = (part[start:end, None] for part in self._rope)
@@ -115,7 +116,8 @@ class LeanForward:
             # A padding slot sees itself, since a row of the mask must keep something.
             itself = slots[start:, None] == slots
             mask = real if mask is None else (real & mask) | itself.repeat(self.groups, 1)
-        hidden = self.embed(input_ids)
+            # Additive, so that attention need not convert a mask of the whole batch in each layer.
+            mask = hidden.new_zeros(mask.shape).masked_fill_(~mask, -torch.inf)
         outputs = {}
         for index, layer in enumerate(self.layers):
             query, key, value = layer.project(hidden, cos, sin)

@@ -151,7 +151,8 @@ class LeanLayer:
             query: `[batch, heads, n, head_dim]`.
             key: `[batch, kv_heads, length, head_dim]`.
             value: Same shape as `key`.
-            mask: Boolean `[batch or 1, 1, groups * n, length]`, or None to attend everywhere.
+            mask: Boolean or additive `[batch or 1, 1, groups * n, length]`, or None to attend
+                everywhere.
         """
         batch, n, width = hidden.shape
         rows = query.reshape(batch, self.kv_heads, -1, self.head_dim)
