@@ -39,7 +39,7 @@ class TrainDrafterConfig:
     target: str | None = arg(None, help="hub id, folder or GGUF file (default: SmolLM2-135M)")
     device: str = arg("cpu", help="where the target runs")
     dtype: str = arg("bfloat16", help="dtype of the target: float32, bfloat16 or float16")
-    suite_size: int = arg(8000, help="prompts of the built-in suite; its drafter split is used")
+    suite_size: int = arg(12000, help="prompts of the built-in suite; its drafter split is used")
     max_new_tokens: int = arg(128, help="budget of each response")
     part: str = arg("1/1", metavar="I/N", help="make only corpus part I of N, then stop (N > 1)")
     steps: int = arg(_RECIPE.steps, help="optimiser steps")

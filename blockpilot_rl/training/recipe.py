@@ -47,21 +47,21 @@ class RecipeConfig:
         checkpoint_every: Steps between checkpoints.
     """
 
-    steps: int = 2400
+    steps: int = 1800
     sequences: int = 8
-    queries: int = 128
-    block_sizes: tuple[int, ...] = (16, 8, 16, 16, 8, 4)
-    learning_rate: float = 2e-3
+    queries: int = 256
+    block_sizes: tuple[int, ...] = (16, 8, 4, 8, 16, 8)
+    learning_rate: float = 3e-3
     warmup: int = 50
-    weight_decay: float = 0.01
+    weight_decay: float = 0.1
     distillation: float = 0.6
     teacher_top: int = 16
-    gamma: float = 7.0
+    gamma: float = 4.0
     layers: int = 3
     target_layer_ids: tuple[int, ...] = (1, 9, 18, 27)
     draft_vocab_size: int = 8192
     seed: int = 0
-    checkpoint_every: int = 250
+    checkpoint_every: int = 50
 
     def __post_init__(self) -> None:
         """Check the ranges.
