@@ -7,7 +7,6 @@ import dataclasses
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -16,9 +15,9 @@ import torch
 
 from blockpilot_rl.agents.hyperparameters import resolve_hyperparams, to_dict
 from blockpilot_rl.agents.monitor import Monitor
-from blockpilot_rl.decoding.state import DEFAULT_GROUPS, StateLayout, validate_groups
+from blockpilot_rl.agents.problem import Problem
+from blockpilot_rl.decoding.state import DEFAULT_GROUPS, validate_groups
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.evaluation.oracle import best_fixed_by_mean
 from blockpilot_rl.files import write_json
 from blockpilot_rl.policies.policy import BlockSizePolicy, PolicyConfig
 from blockpilot_rl.sweeps.table import SweepTable
@@ -30,90 +29,6 @@ H = TypeVar("H")
 AgentT = TypeVar("AgentT", bound="Agent[Any]")
 
 
-@dataclass(frozen=True)
-class Problem:
-    """What an agent has learned to decide; other sweeps and states are refused.
-
-    Attributes:
-        arms: Block sizes to choose from.
-        state: State groups it reads, in order.
-        best_fixed: Block size with the best mean speedup on the training prompts.
-        fingerprint: Digest of the pair.
-        target: Name of the target.
-        drafter: Name of the drafter.
-        template: Chat-template options of the states.
-    """
-
-    arms: tuple[int, ...]
-    state: StateLayout
-    best_fixed: int
-    fingerprint: str
-    target: str
-    drafter: str
-    template: dict[str, Any]
-
-    @classmethod
-    def of(cls, train: SweepTable, features: Sequence[str]) -> Problem:
-        """Describe the problem that a training split poses."""
-        metadata = train.metadata
-        return cls(
-            arms=train.arms,
-            state=metadata.state.select(features),
-            best_fixed=train.arms[best_fixed_by_mean(train)],
-            fingerprint=metadata.fingerprint,
-            target=metadata.target,
-            drafter=metadata.drafter,
-            template=metadata.template,
-        )
-
-    @property
-    def best_fixed_arm(self) -> int:
-        """Index of the best fixed block size."""
-        return self.arms.index(self.best_fixed)
-
-    def states(self, table: SweepTable) -> np.ndarray:
-        """Cut the states that the agent reads out of a sweep, `[n, width]`.
-
-        Raises:
-            BlockPilotError: If the sweep is of other arms, another pair or other states.
-        """
-        metadata = table.metadata
-        if table.arms != self.arms:
-            raise BlockPilotError(
-                f"the agent chooses among the arms {self.arms}, the sweep has {table.arms}"
-            )
-        if metadata.fingerprint != self.fingerprint:
-            raise BlockPilotError(
-                f"the agent was trained on the pair {self.target} + {self.drafter} "
-                f"(fingerprint {self.fingerprint}), the sweep is of {metadata.target} + "
-                f"{metadata.drafter} ({metadata.fingerprint}); train on a sweep of that pair"
-            )
-        if metadata.state.select(self.state.names) != self.state:
-            raise BlockPilotError(
-                f"the agent reads states {self.state.groups}, the sweep has {metadata.state.groups}"
-            )
-        return table.states[:, metadata.state.columns(self.state.names)]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Render as JSON-ready values."""
-        return {**dataclasses.asdict(self), "state": [list(group) for group in self.state.groups]}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Problem:
-        """Read what `to_dict` gave.
-
-        Raises:
-            BlockPilotError: If a key is missing or unknown, or a value of a wrong type.
-        """
-        try:
-            groups = tuple((str(name), int(width)) for name, width in values["state"])
-            return cls(**{**values, "arms": tuple(values["arms"]), "state": StateLayout(groups)})
-        except (KeyError, TypeError, ValueError) as error:
-            raise BlockPilotError(
-                f"{AGENT_FILE} describes no valid problem ({error}); train the agent again"
-            ) from error
-
-
 class Agent(ABC, Generic[H]):
     """Learns from a recorded sweep to choose a block size for each request.
 
@@ -122,6 +37,10 @@ class Agent(ABC, Generic[H]):
         features: State groups to read, in order.
         hyperparams: Values that replace those of the algorithm's YAML file.
         device: Where to train networks.
+
+    Attributes:
+        num_timesteps: Steps learned so far, of what the algorithm counts: decisions of bandits and
+            RL, epochs of networks. What has a closed form takes no steps.
 
     Raises:
         BlockPilotError: If a state group, hyperparameter, seed or device is unknown or invalid.
@@ -151,7 +70,13 @@ class Agent(ABC, Generic[H]):
         self.hyperparams: H = resolve_hyperparams(
             self.algorithm, self.Hyperparams, hyperparams or {}
         )
+        self.num_timesteps = 0
         self._problem: Problem | None = None
+
+    @property
+    def planned_timesteps(self) -> int:
+        """Steps that `learn` takes by default, as the hyperparameters have it."""
+        return 0
 
     @property
     def problem(self) -> Problem:
@@ -169,29 +94,49 @@ class Agent(ABC, Generic[H]):
         train: SweepTable,
         validation: SweepTable | None = None,
         monitor: Monitor | None = None,
+        *,
+        total_timesteps: int | None = None,
+        reset_num_timesteps: bool = True,
     ) -> AgentT:
         """Learn from recorded prompts.
+
+        With `reset_num_timesteps=False` an agent goes on where it stopped, also after it was saved
+        and loaded, and ends as if there had been no break.
 
         Args:
             train: Prompts to learn from.
             validation: Prompts to choose among candidates by. Without enough of them a fifth of
                 the training prompts takes their place.
             monitor: Watches the learning.
+            total_timesteps: Steps to take in this call; None for `planned_timesteps`. Closed forms
+                take none.
+            reset_num_timesteps: Whether to begin anew.
 
         Returns:
             The agent itself.
+
+        Raises:
+            BlockPilotError: If the steps are not positive, or the sweep to go on with is of other
+                arms, states or another pair.
         """
+        if total_timesteps is not None and total_timesteps < 1:
+            raise BlockPilotError(f"total_timesteps must be at least 1, got {total_timesteps}")
         monitor = monitor or Monitor()
-        self._problem = Problem.of(train, self.features)
+        if reset_num_timesteps or self._problem is None:
+            self._problem = Problem.of(train, self.features)
+            self.num_timesteps = 0
+        else:
+            self._problem.states(train)
         if validation is None or len(validation) < MIN_VALIDATION:
             train, validation = self._hold_out(train, monitor)
-        self._fit(train, validation, monitor)
+        steps = self.planned_timesteps if total_timesteps is None else total_timesteps
+        self._fit(train, validation, monitor, self.num_timesteps + steps)
         monitor.conclude(self, validation)
         return self
 
     @abstractmethod
-    def _fit(self, train: SweepTable, validation: SweepTable, monitor: Monitor) -> None:
-        """Learn; `problem` is already known."""
+    def _fit(self, train: SweepTable, validation: SweepTable, monitor: Monitor, until: int) -> None:
+        """Learn until `num_timesteps` reaches `until`, anew if it is 0; `problem` is known."""
 
     @abstractmethod
     def predict(self, states: np.ndarray) -> np.ndarray:
@@ -251,6 +196,7 @@ class Agent(ABC, Generic[H]):
                 "algorithm": self.algorithm,
                 "seed": self.seed,
                 "hyperparams": to_dict(self.hyperparams),
+                "num_timesteps": self.num_timesteps,
                 "problem": self.problem.to_dict(),
             },
         )
@@ -274,6 +220,7 @@ class Agent(ABC, Generic[H]):
             device=device,
         )
         agent._problem = problem
+        agent.num_timesteps = saved["num_timesteps"]
         agent._load_model(path)
         return agent
 
@@ -318,13 +265,39 @@ class Agent(ABC, Generic[H]):
 
 
 class PolicyAgent(Agent[H]):
-    """An agent whose whole knowledge is a policy network over the standardised state."""
+    """An agent that chooses by a policy network over the standardised state."""
 
     policy: BlockSizePolicy
 
     def predict(self, states: np.ndarray) -> np.ndarray:
         """Choose the arm that the policy scores highest."""
         return self.policy.predict(states)
+
+    def action_probabilities(self, states: np.ndarray) -> np.ndarray:
+        """Probability of each arm under the agent's own policy, exploration included.
+
+        Args:
+            states: The state groups `features`, as recorded, `[n, width]`.
+
+        Returns:
+            `[n, arms]`; rows sum to 1. States that are not finite get the fallback for sure.
+        """
+        probabilities = super().action_probabilities(states)
+        usable = self.policy.usable(states)
+        if usable.any():
+            probabilities[usable] = self._probabilities(states[usable])
+        return probabilities
+
+    def _probabilities(self, states: np.ndarray) -> np.ndarray:
+        """Probabilities of the arms for usable states; the greedy choice by default."""
+        return super().action_probabilities(states)
+
+    def _softmax(self, states: np.ndarray) -> np.ndarray:
+        """Probabilities of the arms if the policy's scores are logits."""
+        with torch.inference_mode():
+            scores = self.policy(torch.as_tensor(states, dtype=torch.float32))
+        probabilities: np.ndarray = scores.double().softmax(dim=1).numpy()
+        return probabilities
 
     def to_policy(self, provenance: Mapping[str, Any] | None = None) -> BlockSizePolicy:
         """Copy the policy."""
@@ -372,7 +345,7 @@ def read_agent_file(folder: Path) -> dict[str, Any]:
         ) from None
     except (OSError, ValueError) as error:
         raise BlockPilotError(f"{path} cannot be read as JSON: {error}") from error
-    wanted = {"algorithm", "seed", "hyperparams", "problem"}
+    wanted = {"algorithm", "seed", "hyperparams", "num_timesteps", "problem"}
     if not isinstance(values, dict) or not wanted <= values.keys():
         raise BlockPilotError(f"{path} lacks one of {sorted(wanted)}; train the agent again")
     return values

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from torch.utils.tensorboard.summary import hparams
 from torch.utils.tensorboard.writer import SummaryWriter
 
+from blockpilot_rl.agents.hyperparameters import to_dict
 from blockpilot_rl.evaluation.oracle import gap_closed
 from blockpilot_rl.sweeps.table import SweepTable
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from blockpilot_rl.agents.base import Agent
 
 logger = logging.getLogger(__name__)
+
+_CURVES = ("reward", "regret", "gap_closed")
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,8 @@ class Monitor:
     Args:
         log_folder: Where to write TensorBoard events; None writes none.
         on_progress: Called with the steps done and the steps planned at each evaluation.
+        on_score: Called with the steps done and the score at each evaluation; may raise to end
+            the learning.
 
     Attributes:
         log_folder: The same.
@@ -90,12 +96,14 @@ class Monitor:
         self,
         log_folder: Path | None = None,
         on_progress: Callable[[int, int], None] | None = None,
+        on_score: Callable[[int, Score], None] | None = None,
     ) -> None:
         self.log_folder = log_folder
         self.history: list[tuple[int, Score]] = []
         self.result: Score | None = None
         self.notes: list[str] = []
         self._on_progress = on_progress
+        self._on_score = on_score
         self._writer = None if log_folder is None else SummaryWriter(str(log_folder))
 
     def evaluate(self, agent: Agent[Any], validation: SweepTable, step: int, total: int) -> float:
@@ -114,13 +122,32 @@ class Monitor:
         self._record(step, score)
         if self._on_progress is not None:
             self._on_progress(min(step, total), total)
+        if self._on_score is not None:
+            self._on_score(step, score)
         return score.reward
 
     def conclude(self, agent: Agent[Any], validation: SweepTable) -> None:
-        """Score the agent that learning ended with; of a static one it is the whole record."""
+        """Score the agent that learning ended with; of a closed form it is the whole record.
+
+        TensorBoard gets the hyperparameters beside this score.
+        """
         self.result = self._score(agent, validation)
         if not self.history:
             self._record(0, self.result)
+        if self._writer is not None:
+            settings = {
+                "algorithm": agent.algorithm,
+                "seed": agent.seed,
+                "features": ",".join(agent.features),
+                **to_dict(agent.hyperparams),
+            }
+            plain = {
+                name: value if isinstance(value, bool | int | float | str) else str(value)
+                for name, value in settings.items()
+            }
+            metrics = {f"validation/{name}": getattr(self.result, name) for name in _CURVES}
+            for summary in hparams(plain, metrics):
+                self._writer._get_file_writer().add_summary(summary)
 
     def scalar(self, name: str, value: float, step: int) -> None:
         """Write a further number to TensorBoard."""
@@ -148,7 +175,7 @@ class Monitor:
             score.reward,
             100 * score.gap_closed,
         )
-        for name in ("reward", "regret", "gap_closed"):
+        for name in _CURVES:
             self.scalar(f"validation/{name}", getattr(score, name), step)
         for arm, frequency in score.arm_frequencies.items():
             self.scalar(f"arm_frequency/{arm}", frequency, step)

@@ -6,9 +6,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from blockpilot_rl.agents.a2c import A2CAgent
 from blockpilot_rl.agents.base import Agent, read_agent_file
+from blockpilot_rl.agents.bootstrapped import BootstrappedAgent
+from blockpilot_rl.agents.dqn import DQNAgent
+from blockpilot_rl.agents.epsilon_greedy import EpsilonGreedyAgent
+from blockpilot_rl.agents.expected_reward import ExpectedRewardAgent
+from blockpilot_rl.agents.lints import LinTSAgent
+from blockpilot_rl.agents.linucb import LinUCBAgent
+from blockpilot_rl.agents.neural_linear import NeuralLinearAgent
 from blockpilot_rl.agents.ppo import PPOAgent
 from blockpilot_rl.agents.reward_regression import RewardRegressionAgent
+from blockpilot_rl.agents.squarecb import SquareCBAgent
 from blockpilot_rl.agents.static import FixedAgent, OracleAgent, RandomAgent
 from blockpilot_rl.agents.supervised import SupervisedAgent
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
@@ -18,8 +27,17 @@ ALGORITHMS: dict[str, type[Agent[Any]]] = {
     agent.algorithm: agent
     for agent in (
         PPOAgent,
+        A2CAgent,
+        DQNAgent,
+        EpsilonGreedyAgent,
+        LinUCBAgent,
+        LinTSAgent,
+        SquareCBAgent,
+        NeuralLinearAgent,
+        BootstrappedAgent,
         SupervisedAgent,
         RewardRegressionAgent,
+        ExpectedRewardAgent,
         FixedAgent,
         RandomAgent,
         OracleAgent,

@@ -10,8 +10,13 @@ from blockpilot_rl.errors import BlockPilotError
 ENVIRONMENT = "BlockSize-v0"
 
 
-def create_run_folder(log_folder: str | Path, algorithm: str) -> Path:
-    """Create `LOG_FOLDER/ALGORITHM/BlockSize-v0_N` with the next free number N, counted from 1.
+def create_run_folder(log_folder: str | Path, algorithm: str, name: str = ENVIRONMENT) -> Path:
+    """Create `LOG_FOLDER/ALGORITHM/NAME_N` with the next free number N, counted from 1.
+
+    Args:
+        log_folder: Where all runs go.
+        algorithm: What was trained.
+        name: The environment, or what else was done.
 
     Raises:
         BlockPilotError: If it cannot be created.
@@ -19,9 +24,9 @@ def create_run_folder(log_folder: str | Path, algorithm: str) -> Path:
     parent = Path(log_folder) / algorithm
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        number = 1 + max(_numbers(parent), default=0)
+        number = 1 + max(_numbers(parent, name), default=0)
         while True:
-            folder = parent / f"{ENVIRONMENT}_{number}"
+            folder = parent / f"{name}_{number}"
             try:
                 folder.mkdir()
             except FileExistsError:
@@ -35,6 +40,6 @@ def create_run_folder(log_folder: str | Path, algorithm: str) -> Path:
         ) from error
 
 
-def _numbers(parent: Path) -> list[int]:
-    matches = (re.fullmatch(rf"{ENVIRONMENT}_(\d+)", path.name) for path in parent.iterdir())
+def _numbers(parent: Path, name: str) -> list[int]:
+    matches = (re.fullmatch(rf"{re.escape(name)}_(\d+)", path.name) for path in parent.iterdir())
     return [int(match[1]) for match in matches if match]

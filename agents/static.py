@@ -44,7 +44,7 @@ class FixedAgent(PolicyAgent[FixedHyperparams]):
     algorithm = "fixed"
     Hyperparams = FixedHyperparams
 
-    def _fit(self, train: SweepTable, validation: SweepTable, monitor: Monitor) -> None:
+    def _fit(self, train: SweepTable, validation: SweepTable, monitor: Monitor, until: int) -> None:
         size = self.hyperparams.block_size or self.problem.best_fixed
         width, arms = self.problem.state.width, len(train.arms)
         scores = torch.zeros(arms)
@@ -63,7 +63,7 @@ class RandomAgent(Agent[NoHyperparams]):
     algorithm = "random"
     Hyperparams = NoHyperparams
 
-    def _fit(self, train: SweepTable, validation: SweepTable, monitor: Monitor) -> None:
+    def _fit(self, train: SweepTable, validation: SweepTable, monitor: Monitor, until: int) -> None:
         """There is nothing to learn."""
 
     def predict(self, states: np.ndarray) -> np.ndarray:
@@ -94,7 +94,7 @@ class OracleAgent(Agent[NoHyperparams]):
     algorithm = "oracle"
     Hyperparams = NoHyperparams
 
-    def _fit(self, train: SweepTable, validation: SweepTable, monitor: Monitor) -> None:
+    def _fit(self, train: SweepTable, validation: SweepTable, monitor: Monitor, until: int) -> None:
         """There is nothing to learn."""
 
     def choose(self, table: SweepTable) -> np.ndarray:

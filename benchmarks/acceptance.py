@@ -1,32 +1,50 @@
-"""Acceptance length of a pair in real decoding, by prompt family.
+"""Acceptance length of a pair in real decoding, by prompt family, prompt length and language.
 
-`python benchmarks/acceptance.py --json OUT`. Prompts are of the built-in suite's validation split,
-which no bundled drafter was trained on.
+`python benchmarks/acceptance.py --json OUT`. Without `--prompts`, prompts are of the built-in
+suite's validation split, which no bundled drafter was trained on.
 """
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from typing import Literal
 
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
+from blockpilot_rl.cli.lists import words
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import write_json
 from blockpilot_rl.models.pairs import load_pair
-from blockpilot_rl.training.acceptance import acceptance_report
+from blockpilot_rl.sweeps.prompts import GROUPS, Prompt, builtin_suite, load_prompts
+from blockpilot_rl.training.acceptance import acceptance_report, acceptance_table
 
 
 @dataclass(frozen=True)
 class AcceptanceBenchmark:
     """Decode held-out prompts with one block size and count tokens per target pass."""
 
-    prompts: int = arg(40, help="validation prompts to decode")
+    prompts: str = arg(
+        "40",
+        metavar="N|FILE",
+        help="prompts of the built-in validation split to decode, or a file of prompts: JSON Lines "
+        "with a prompt, messages or turns each, or plain text",
+    )
+    groups: str = arg(
+        "english", help=f"groups of built-in prompts to mix; there are {','.join(GROUPS)}"
+    )
+    limit: int | None = arg(None, help="decode only so many prompts of the file, spread over it")
     max_new_tokens: int = arg(128, help="budget of each text")
     block_size: int | None = arg(None, help="block size (default: the drafter's own)")
+    temperature: float = arg(0.0, help="0 is greedy")
+    draft: Literal["shared", "argmax"] = arg(
+        "shared", help="drafts at a temperature: with the target's noise, or the most probable"
+    )
+    seed: int = arg(0, help="of the first prompt's noise; the next has the next seed")
     dtype: str = arg("bfloat16", help="float32, bfloat16 or float16")
     device: str = arg("cpu", help="where both models run")
     target: str | None = arg(None, help="hub id, folder or GGUF file (default: SmolLM2-135M)")
@@ -39,30 +57,45 @@ class AcceptanceBenchmark:
         Raises:
             BlockPilotError: If a number is out of range.
         """
-        if self.prompts < 1 or self.max_new_tokens < 2:
+        self.sampling()
+        if self.prompts == "0" or self.max_new_tokens < 2:
             raise BlockPilotError("--prompts must be at least 1 and --max-new-tokens at least 2")
+        if self.block_size is not None and self.block_size < 1:
+            raise BlockPilotError(f"--block-size must be at least 1, not {self.block_size}")
+        if self.limit is not None and (self.limit < 1 or self.prompts.isdecimal()):
+            raise BlockPilotError("--limit must be at least 1, and is for a file of prompts")
+
+    def sampling(self) -> Sampling:
+        """How tokens are chosen."""
+        return Sampling(self.temperature, seed=self.seed, draft=self.draft)
+
+    def read_prompts(self) -> list[Prompt]:
+        """The prompts to decode."""
+        if self.prompts.isdecimal():
+            groups = words(self.groups)
+            return builtin_suite(int(self.prompts), splits=["validation"], groups=groups)
+        prompts = load_prompts(self.prompts)
+        count = min(len(prompts), self.limit or len(prompts))
+        return [prompts[index * len(prompts) // count] for index in range(count)]
 
 
 def main(config: AcceptanceBenchmark) -> None:
-    """Run the benchmark and print acceptance by family."""
+    """Run the benchmark and print acceptance by group."""
+    prompts = config.read_prompts()
     pair = load_pair(config.target, config.drafter, config.dtype, config.device)
-    block_size = config.block_size or pair.block_size
     with Progress(console=Console(stderr=True)) as progress:
-        task = progress.add_task("decode", total=config.prompts)
+        task = progress.add_task("decode", total=len(prompts))
         report = acceptance_report(
             Decoder(pair),
-            config.prompts,
-            block_size,
+            prompts,
+            config.block_size or pair.block_size,
             config.max_new_tokens,
             lambda done, total: progress.update(task, completed=done, total=total),
+            config.sampling(),
         )
-    table = Table(title=f"acceptance length, block size {block_size}, {config.dtype}")
-    for column in ("family", "prompts", "pooled", "per prompt"):
-        table.add_column(column)
-    for name, values in report["acceptance_length"].items():
-        row = (f"{values['prompts']:.0f}", f"{values['pooled']:.2f}", f"{values['per_prompt']:.2f}")
-        table.add_row(name, *row)
-    Console(stderr=config.json == "-").print(table)
+    Console(stderr=config.json == "-").print(acceptance_table(report))
+    for warning in report["warnings"]:
+        print("warning:", warning, file=sys.stderr)
     if config.json is not None:
         write_json(config.json, report)
 

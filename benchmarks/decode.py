@@ -96,6 +96,8 @@ def make_ways(pair: Pair, config: DecodeBenchmark) -> dict[str, Way]:
                 attention_mask=torch.ones_like(ids),
                 max_new_tokens=config.max_new_tokens,
                 do_sample=False,
+                eos_token_id=list(pair.stop_token_ids) or None,
+                pad_token_id=0,
                 **options,
             )
             return int(output.shape[1] - ids.shape[1])

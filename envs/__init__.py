@@ -1,7 +1,8 @@
 """Gymnasium environments of block-size control, imported as `blockpilot_rl.envs`.
 
 Importing this package registers `blockpilot_rl/BlockSize-v0`, which replays a recorded sweep, and
-`blockpilot_rl/BlockSizeLive-v0`, which drives the real decoder.
+`blockpilot_rl/BlockSizeLive-v0`, which drives the real decoder. `gymnasium.make_vec` makes the
+former as one native batch.
 """
 
 import gymnasium
@@ -9,6 +10,7 @@ import gymnasium
 gymnasium.register(
     id="blockpilot_rl/BlockSize-v0",
     entry_point="blockpilot_rl.envs.block_size:BlockSizeEnv",
+    vector_entry_point="blockpilot_rl.envs.gymnasium_vector:BlockSizeVectorEnv",
 )
 gymnasium.register(
     id="blockpilot_rl/BlockSizeLive-v0",

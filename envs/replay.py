@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ class Replay:
         rewards: Reward of each arm, `[n, arms]`.
         seconds: Decode seconds of each arm, `[n, arms]`.
         acceptance_lengths: Tokens per decode pass of each arm, `[n, arms]`.
-        prompt_ids: Id of each prompt.
+        prompt_ids: Id of each prompt, `[n]`.
     """
 
     arms: tuple[int, ...]
@@ -33,7 +34,7 @@ class Replay:
     rewards: np.ndarray
     seconds: np.ndarray
     acceptance_lengths: np.ndarray
-    prompt_ids: list[str]
+    prompt_ids: np.ndarray
 
     @classmethod
     def of(
@@ -66,18 +67,38 @@ class Replay:
             rewards=rewards,
             seconds=table.seconds,
             acceptance_lengths=table.acceptance_lengths,
-            prompt_ids=table.rows["id"].to_list(),
+            prompt_ids=table.rows["id"].to_numpy(dtype=object),
         )
 
     def __len__(self) -> int:
         """Number of prompts."""
         return len(self.prompt_ids)
 
+    @cached_property
+    def state_views(self) -> np.ndarray:
+        """The state of each prompt as an array of its own that cannot be written to, `[n]`.
+
+        Vectorised environments hand out thousands of states that nobody may look at, so they are
+        not copied.
+        """
+        fixed = self.states.view()
+        fixed.flags.writeable = False
+        return np.fromiter(fixed, dtype=object, count=len(fixed))
+
+    def outcomes(self, rows: np.ndarray | int, arms: np.ndarray | int) -> dict[str, np.ndarray]:
+        """Describe the outcomes of arms on prompts, a column per fact.
+
+        Args:
+            rows: Numbers of the prompts, `[k]`.
+            arms: The chosen arms' indices, `[k]`.
+        """
+        return {
+            "block_size": np.array(self.arms)[arms],
+            "seconds": self.seconds[rows, arms],
+            "acceptance_length": self.acceptance_lengths[rows, arms],
+            "prompt_id": self.prompt_ids[rows],
+        }
+
     def info(self, row: int, arm: int) -> dict[str, Any]:
         """Describe the outcome of an arm on a prompt."""
-        return {
-            "block_size": self.arms[arm],
-            "seconds": float(self.seconds[row, arm]),
-            "acceptance_length": float(self.acceptance_lengths[row, arm]),
-            "prompt_id": self.prompt_ids[row],
-        }
+        return {name: np.asarray(fact).item() for name, fact in self.outcomes(row, arm).items()}

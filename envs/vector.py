@@ -12,7 +12,8 @@ from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvStepReturn
 
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
-from blockpilot_rl.envs.one_step import EpochSampler, state_space
+from blockpilot_rl.envs.batch import RequestBatch
+from blockpilot_rl.envs.one_step import state_space
 from blockpilot_rl.envs.replay import Replay, Sweep
 
 
@@ -35,7 +36,8 @@ class BlockSizeVecEnv(VecEnv):
         seed: Decides the order of the prompts.
 
     Raises:
-        BlockPilotError: If the sweep cannot be read, or lacks the split, a feature or an arm.
+        BlockPilotError: If the sweep cannot be read, or lacks the split, a feature or an arm, or
+            `num_envs` is not positive.
     """
 
     def __init__(
@@ -50,15 +52,15 @@ class BlockSizeVecEnv(VecEnv):
         seed: int | None = None,
     ) -> None:
         self.replay = Replay.of(sweep, split, features, arms, baseline, policy_seconds)
+        self._batch = RequestBatch(self.replay, num_envs)
         super().__init__(
             num_envs,
             state_space(self.replay.states.shape[1]),
             spaces.Discrete(len(self.replay.arms)),
         )
-        self._sampler = EpochSampler(len(self.replay))
         self._generator = np.random.default_rng(seed)
-        self._rows = np.zeros(num_envs, dtype=np.int64)
         self._actions = np.zeros(num_envs, dtype=np.int64)
+        self._infos = _all_infos(self.replay)
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
         """Seed the order of the prompts; it takes effect at the next `reset`."""
@@ -69,29 +71,26 @@ class BlockSizeVecEnv(VecEnv):
         """Begin with the next prompts, `[num_envs, width]`."""
         if self._seeds[0] is not None:
             self._generator = np.random.default_rng(self._seeds[0])
-            self._sampler.restart()
+            self._batch.restart()
             self._reset_seeds()
         self._reset_options()
-        return self._next_states()
+        return self._batch.begin(self._generator)
 
     def step_async(self, actions: np.ndarray) -> None:
         """Take the actions, `[num_envs]`."""
-        self._actions = np.asarray(actions, dtype=np.int64)
+        self._actions = actions
 
     def step_wait(self) -> VecEnvStepReturn:
-        """Finish every episode and begin the next ones."""
-        rows, actions = self._rows, self._actions
-        decided = self.replay.states[rows]
-        rewards = self.replay.rewards[rows, actions].astype(np.float32)
-        infos = [
-            {
-                **self.replay.info(row, arm),
-                "terminal_observation": state,
-                "TimeLimit.truncated": False,
-            }
-            for row, arm, state in zip(rows.tolist(), actions.tolist(), decided, strict=True)
-        ]
-        return self._next_states(), rewards, np.ones(self.num_envs, dtype=bool), infos
+        """Finish every episode and begin the next ones.
+
+        Raises:
+            BlockPilotError: If an action is no arm, or `reset` was never called.
+        """
+        rows, arms, rewards = self._batch.decide(self._actions)
+        pairs = rows * len(self.replay.arms) + arms
+        infos = [self._infos[pair].copy() for pair in pairs.tolist()]
+        following = self._batch.begin(self._generator)
+        return following, rewards.astype(np.float32), np.ones(self.num_envs, dtype=bool), infos
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -128,6 +127,14 @@ class BlockSizeVecEnv(VecEnv):
         """No environment is wrapped."""
         return [False for _ in self._get_indices(indices)]
 
-    def _next_states(self) -> np.ndarray:
-        self._rows = self._sampler.draw(self.num_envs, self._generator)
-        return self.replay.states[self._rows]
+
+def _all_infos(replay: Replay) -> list[dict[str, Any]]:
+    """The info of every prompt and arm, so that a step has only to copy them."""
+    rows, arms = np.divmod(np.arange(replay.rewards.size), len(replay.arms))
+    columns: dict[str, Any] = {
+        **{name: values.tolist() for name, values in replay.outcomes(rows, arms).items()},
+        "terminal_observation": replay.state_views[rows].tolist(),
+        "TimeLimit.truncated": [False] * len(rows),
+    }
+    values = zip(*columns.values(), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in values]

@@ -41,7 +41,6 @@ def synthetic_table(n: int = 300, seed: int = 0, signal: bool = True) -> SweepTa
         dtype="float32",
         latency_dtype="bfloat16",
         device="none",
-        temperature=0.0,
         max_new_tokens=96,
         template={},
         state=StateLayout((("last_hidden", HIDDEN), ("next_token", 3), ("prompt", 1))),
@@ -50,6 +49,8 @@ def synthetic_table(n: int = 300, seed: int = 0, signal: bool = True) -> SweepTa
     rows = pd.DataFrame(
         {
             "id": [p.id for p in prompts],
+            "temperature": 0.0,
+            "seed": 0,
             "suite": "synthetic",
             "family": rng.choice(["easy", "hard"], size=n),
             "language": "en",

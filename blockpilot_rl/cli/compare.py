@@ -5,31 +5,35 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
-from blockpilot_rl.agents import Monitor, make_agent
+from blockpilot_rl.agents import make_agent
+from blockpilot_rl.cli.experiments import CLASSIFIER, Laboratory, Splits
 from blockpilot_rl.cli.lists import whole_numbers, words
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.evaluation.choices import Choices, time_decisions
 from blockpilot_rl.evaluation.compare import compare
-from blockpilot_rl.evaluation.controls import refuse_overlap, shuffle_states
+from blockpilot_rl.evaluation.controls import refuse_overlap
+from blockpilot_rl.evaluation.oracle import temperatures
+from blockpilot_rl.evaluation.paper_table import window_arms
 from blockpilot_rl.evaluation.report import write_report
 from blockpilot_rl.evaluation.results import Comparison
 from blockpilot_rl.evaluation.tables import (
     TextTable,
     arms_table,
+    budget_table,
+    crossfit_line,
     decoding_table,
     family_table,
+    learning_table,
+    left_out_table,
+    paper_tables,
     summary_table,
     verdict_line,
 )
@@ -58,7 +62,7 @@ class CompareConfig:
         metavar="A,B",
         help="agents to train, separated by commas; fixed, random and oracle are always shown",
     )
-    seeds: int = arg(5, help="number of seeds to train every agent with")
+    seeds: int = arg(10, help="number of seeds to train every agent with")
     seed: int = arg(0, help="first seed; also that of the bootstrap")
     features: str = arg(
         ",".join(DEFAULT_GROUPS),
@@ -70,11 +74,37 @@ class CompareConfig:
         metavar="1,B,…",
         help="block sizes to choose from, 1 (plain decoding) first, instead of all recorded ones",
     )
+    window: int | None = arg(
+        None,
+        metavar="K",
+        help="choose among plain decoding and the block sizes within K of the drafter's own, as "
+        "the paper does, instead of --arms",
+    )
+    temperature: float | None = arg(
+        None, metavar="T", help="compare on the rows of one sampling temperature, instead of all"
+    )
     confidence: float = arg(0.95, help="level of the intervals")
+    family_margin: float = arg(
+        0.01, help="loss in a single family that the verdict calls tolerable, as a fraction"
+    )
     shuffle_states: bool = arg(
         False,
         help="control: shuffle the states the agents learn from, so that the verdict has to be "
         "a fixed size",
+    )
+    leave_family_out: bool = arg(
+        False, help="second view: judge each family by agents that were trained without it"
+    )
+    learning_curve: bool = arg(
+        False, help="also train on fewer prompts, to show what more of them would bring"
+    )
+    budget_curve: bool = arg(
+        False,
+        help="also show what is achieved at equal numbers of decodes paid for training; includes "
+        "the learning curve",
+    )
+    paper_window: int = arg(
+        4, metavar="K", help="window of the classifier in the paper's table, shown with supervised"
     )
     json: str | None = arg(
         None,
@@ -85,7 +115,7 @@ class CompareConfig:
         "tables then go to standard error",
     )
     report: str | None = arg(
-        None, metavar="DIR", help="write a Markdown report with plots to this folder"
+        None, metavar="DIR", help="write a report as one HTML page, and as Markdown, to this folder"
     )
 
     def __post_init__(self) -> None:
@@ -102,6 +132,13 @@ class CompareConfig:
             raise BlockPilotError(
                 f"--confidence must lie between 0 and 1, such as 0.95, got {self.confidence:g}"
             )
+        if self.arms is not None and self.window is not None:
+            raise BlockPilotError("--arms and --window both name the block sizes; give one of them")
+        for name in ("window", "paper_window", "family_margin"):
+            if (getattr(self, name) or 0) < 0:
+                raise BlockPilotError(
+                    f"--{name.replace('_', '-')} must be 0 or more, got {getattr(self, name):g}"
+                )
         if self.json not in (None, "-") and Path(self.json).is_dir():
             raise BlockPilotError(f"--json {self.json} is a folder; name a file")
         if self.report is not None and Path(self.report).is_file():
@@ -128,22 +165,24 @@ def compare_agents(config: CompareConfig) -> None:
         BlockPilotError: If the sweep, an algorithm, an arm or a state group is not as needed, or a
             file cannot be written.
     """
-    sweep = SweepTable.load(config.sweep)
-    if config.arms is not None:
-        sweep = sweep.select_arms(whole_numbers(config.arms, "--arms"))
-    sweep.metadata.state.columns(words(config.features))
-    train, test = sweep.split("train"), sweep.split("test")
-    has_validation = (sweep.rows["split"] == "validation").any()
-    validation = sweep.split("validation") if has_validation else None
+    splits = Splits.of(_selected(config))
     # The comparison checks this too, but after minutes of training.
-    refuse_overlap((train, validation), test)
-    choices = _train_all(config, train, validation, test)
-    comparison = dataclasses.replace(
-        compare(train, validation, test, choices, confidence=config.confidence, seed=config.seed),
-        settings=dataclasses.asdict(config),
-        provenance=provenance(),
-    )
+    refuse_overlap((splits.train, splits.validation), splits.test)
     console = Console(stderr=config.json == "-", highlight=False, markup=False)
+    laboratory = Laboratory(
+        algos=[name for name in words(config.algos) if name not in _ALWAYS_SHOWN],
+        seeds=range(config.seed, config.seed + config.seeds),
+        features=words(config.features),
+        shuffle=config.shuffle_states,
+        confidence=config.confidence,
+    )
+    for name in laboratory.algos:
+        make_agent(name, features=laboratory.features)
+    with laboratory.watched(Console(stderr=True)) as watched:
+        comparison = _compare(config, watched, splits)
+    comparison = dataclasses.replace(
+        comparison, settings=dataclasses.asdict(config), provenance=provenance()
+    )
     _print(comparison, config, console)
     if config.report is not None:
         console.print(f"Report: {write_report(comparison, config.report)}", soft_wrap=True)
@@ -151,52 +190,69 @@ def compare_agents(config: CompareConfig) -> None:
         write_json(config.json, comparison.to_dict())
 
 
-def _train_all(
-    config: CompareConfig, train: SweepTable, validation: SweepTable | None, test: SweepTable
-) -> dict[str, Choices]:
-    """Train every agent with every seed and let it choose on the test prompts."""
-    seeds = range(config.seed, config.seed + config.seeds)
-    agents = {
-        name: [make_agent(name, seed=seed, features=words(config.features)) for seed in seeds]
-        for name in words(config.algos)
-        if name not in _ALWAYS_SHOWN
-    }
-    choices = {}
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        for name, learners in agents.items():
-            task = progress.add_task(name, total=config.seeds)
-            arms, seconds = [], []
-            for done, agent in enumerate(learners):
-                tables = _dealt_out(train, validation, agent.seed, config.shuffle_states)
-                agent.learn(*tables, Monitor(on_progress=partial(_advance, progress, task, done)))
-                arms.append(agent.choose(test))
-                seconds.append(time_decisions(agent.to_policy(), test))
-                progress.update(task, completed=done + 1)
-            choices[name] = Choices(np.stack(arms), np.array(seconds))
-    return choices
+def _selected(config: CompareConfig) -> SweepTable:
+    """The sweep with the arms and rows that were asked for."""
+    sweep = SweepTable.load(config.sweep)
+    sweep.metadata.state.columns(words(config.features))
+    if config.temperature is not None:
+        found = temperatures(sweep)
+        if config.temperature not in found:
+            known = ", ".join(f"{value:g}" for value in sorted(set(found)))
+            raise BlockPilotError(
+                f"--temperature {config.temperature:g} was not recorded; the sweep has {known}"
+            )
+        sweep = sweep.select_rows(found == config.temperature)
+    if config.arms is not None:
+        return sweep.select_arms(whole_numbers(config.arms, "--arms"))
+    if config.window is None:
+        return sweep
+    near = window_arms(sweep, config.window)
+    if len(near) == 1:
+        raise BlockPilotError(
+            f"--window {config.window} holds no recorded block size: the drafter's own is "
+            f"{sweep.metadata.default_block_size}, recorded are {', '.join(map(str, sweep.arms))}"
+        )
+    return sweep.select_arms(near)
 
 
-def _dealt_out(
-    train: SweepTable, validation: SweepTable | None, seed: int, shuffle: bool
-) -> tuple[SweepTable, SweepTable | None]:
-    """The tables to learn from, for the control with their states shuffled."""
-    if not shuffle:
-        return train, validation
-    rng = np.random.default_rng(seed)
-    shuffled = shuffle_states(train, rng)
-    return shuffled, None if validation is None else shuffle_states(validation, rng)
-
-
-def _advance(progress: Progress, task: Any, done: int, step: int, total: int) -> None:
-    progress.update(task, completed=done + step / max(total, 1))
+def _compare(config: CompareConfig, laboratory: Laboratory, splits: Splits) -> Comparison:
+    """Train and judge for all views that were asked for."""
+    trained = laboratory.main_view(splits)
+    comparison = compare(
+        splits.train,
+        splits.validation,
+        splits.test,
+        {name: agent.choices for name, agent in trained.items()},
+        confidence=config.confidence,
+        family_margin=config.family_margin,
+        seed=config.seed,
+    )
+    views: dict[str, Any] = {}
+    if CLASSIFIER in trained:
+        best = comparison.verdict.best_agent
+        views["paper_table"] = laboratory.paper_table(splits, trained, best, config.paper_window)
+    if config.leave_family_out:
+        views["left_out"] = laboratory.left_out(splits)
+    if config.learning_curve or config.budget_curve:
+        learning = laboratory.learning_curve(splits, trained)
+        views["learning_curve"] = learning
+        if config.budget_curve:
+            views["budget_curves"] = laboratory.budget_curves(splits, trained, learning)
+    return dataclasses.replace(comparison, notes=list(laboratory.notes), **views)
 
 
 def _print(comparison: Comparison, config: CompareConfig, console: Console) -> None:
     if not console.is_terminal:
         console.width = _PIPED_WIDTH
-    for table in (summary_table, decoding_table, arms_table, family_table):
-        console.print(_render(table(comparison)))
+    always = (summary_table, decoding_table, arms_table, family_table)
+    asked_for = (left_out_table, learning_table, budget_table)
+    tables = [make(comparison) for make in (*always, *asked_for)]
+    for table in (*tables, *paper_tables(comparison)):
+        if table is not None:
+            console.print(_render(table))
+    console.print(crossfit_line(comparison), soft_wrap=True)
+    for note in comparison.notes:
+        console.print(f"Note: {note}.", soft_wrap=True)
     if config.shuffle_states:
         console.print("Control: the agents learned from shuffled states.")
     console.print(verdict_line(comparison), style="bold", soft_wrap=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from blockpilot_rl.cli.lists import assignments
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.decoder import Decoder, Generation, Pass, Prefill
 from blockpilot_rl.decoding.sampling import Sampling
@@ -33,6 +34,12 @@ class GenerateConfig:
     drafter: str | None = arg(None, help="hub id or folder (default: the bundled drafter)")
     dtype: str = arg("float32", help="float32, bfloat16 or float16")
     device: str = arg("cpu", help="where both models run")
+    template: list[str] = arg(
+        default_factory=list,
+        nargs="+",
+        metavar="KEY:VALUE",
+        help="options of the chat template, such as enable_thinking:false",
+    )
     max_new_tokens: int = arg(128, help="budget, the first token included")
     temperature: float = arg(0.0, help="0 is greedy")
     top_k: int = arg(0, help="sample among this many most probable tokens; 0 is all")
@@ -61,6 +68,7 @@ class GenerateConfig:
                 f"give at most one of {', '.join(ways)}; got {' and '.join(given)}"
             )
         self.sampling()
+        self.template_options()
         if self.block_size is not None and self.block_size < 1:
             raise BlockPilotError(f"--block-size must be at least 1, got {self.block_size}")
         if self.max_new_tokens < 1:
@@ -71,6 +79,10 @@ class GenerateConfig:
     def sampling(self) -> Sampling:
         """How tokens are chosen."""
         return Sampling(self.temperature, self.top_k, self.top_p, self.seed)
+
+    def template_options(self) -> dict[str, Any]:
+        """Options of the chat template."""
+        return assignments(self.template, "--template")
 
     def read_prompt(self) -> str:
         """The prompt's text.
@@ -121,10 +133,15 @@ def generate(config: GenerateConfig) -> None:
     # Plain decoding needs no drafter, and another target than the default may have none.
     alone = config.plain and config.drafter is None and config.target is not None
     pair = load_pair(
-        config.target, config.drafter, config.dtype, config.device, with_drafter=not alone
+        config.target,
+        config.drafter,
+        config.dtype,
+        config.device,
+        with_drafter=not alone,
+        template=config.template_options(),
     )
     if policy is not None:
-        policy.check_pair(pair.fingerprint, {})
+        policy.check_pair(pair.fingerprint, pair.template)
     decoder = Decoder(pair)
     fixed = 1 if config.plain else config.block_size or pair.block_size
     sizes = (fixed,) if policy is None else policy.arms
@@ -189,5 +206,5 @@ def _record(
         "target": pair.target_name,
         "drafter": pair.drafter_name,
         "fingerprint": pair.fingerprint,
-        "template": {},
+        "template": result.template,
     }

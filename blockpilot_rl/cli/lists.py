@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
 from blockpilot_rl.errors import BlockPilotError
 
 
@@ -35,3 +40,25 @@ def part_of(text: str) -> tuple[int, int]:
     if not (index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
         raise BlockPilotError(f"--part must be I/N with 1 <= I <= N, such as 1/2, got {text!r}")
     return int(index) - 1, int(count)
+
+
+def assignments(pairs: Sequence[str], flag: str) -> dict[str, Any]:
+    """Read `key:value` words; values are YAML, so `false` is no text.
+
+    Args:
+        pairs: The words.
+        flag: The flag that gave them, for the message.
+
+    Raises:
+        BlockPilotError: If a word has no key or its value is not YAML.
+    """
+    values = {}
+    for pair in pairs:
+        key, _, text = pair.partition(":")
+        if not key or not text:
+            raise BlockPilotError(f"{flag} must be KEY:VALUE, such as size:3, not {pair!r}")
+        try:
+            values[key] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise BlockPilotError(f"{flag} {pair}: the value is not YAML") from error
+    return values

@@ -14,9 +14,11 @@ COMMANDS = {
     "generate": "decode one prompt plain, with a fixed block size, or with a policy",
     "collect-sweep": "record the outcome of every block size on many prompts",
     "train-agent": "train one agent on a recorded sweep",
+    "headroom": "say how much there is to win by adapting, before anything is trained",
     "compare": "compare learned policies with fixed block sizes on held-out prompts",
     "export-policy": "export a trained agent as a policy that needs no RL library",
     "train-drafter": "train a DFlash drafter for a target",
+    "calibrate": "measure what passes cost on this device, and re-price sweeps by it",
     "quickstart": "train, compare, export and decode, on the bundled sweep",
 }
 

@@ -18,10 +18,12 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from blockpilot_rl.agents import ALGORITHMS, Agent, Monitor, make_agent
+from blockpilot_rl.agents import ALGORITHMS, Agent, Monitor, load_agent, make_agent
 from blockpilot_rl.agents.hyperparameters import parse_assignments, read_yaml, to_dict
 from blockpilot_rl.agents.runs import create_run_folder
-from blockpilot_rl.cli.lists import whole_numbers, words
+from blockpilot_rl.agents.tuning import PRUNERS, SAMPLERS, Tuned, TuningConfig, tune
+from blockpilot_rl.cli.arms import select_arms
+from blockpilot_rl.cli.lists import words
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
 from blockpilot_rl.errors import BlockPilotError
@@ -30,6 +32,16 @@ from blockpilot_rl.provenance import provenance, sha256_file
 from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, SweepTable
 
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO)
+_OF_THE_TRAINED_AGENT = (
+    "seed",
+    "hyperparams",
+    "conf_file",
+    "features",
+    "arms",
+    "window",
+    "eval_freq",
+    "optimize_hyperparameters",
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +49,8 @@ class TrainAgentConfig:
     """Train one agent to choose block sizes, on the training prompts of a recorded sweep.
 
     Leaves a run folder LOG_FOLDER/ALGO/BlockSize-v0_N with the model, its settings, the scores on
-    the validation prompts and TensorBoard events.
+    the validation prompts and TensorBoard events. With -optimize it searches hyperparameters
+    instead and leaves the best as YAML in LOG_FOLDER/ALGO/optimize_N.
     """
 
     algo: str = arg("ppo", help=f"algorithm: {', '.join(ALGORITHMS)}")
@@ -72,6 +85,32 @@ class TrainAgentConfig:
         metavar="1,B,…",
         help="block sizes to choose from, 1 (plain decoding) first (default: all of the sweep)",
     )
+    window: int | None = arg(
+        None,
+        metavar="K",
+        help="choose among plain decoding and the recorded block sizes within K of the drafter's "
+        "training size, as the paper does, instead of --arms",
+    )
+    trained_agent: str | None = arg(
+        None,
+        aliases=["-i"],
+        metavar="RUN",
+        help="run folder of an agent to go on with, by --n-timesteps further steps; the new run "
+        "has its settings",
+    )
+    optimize_hyperparameters: bool = arg(
+        False, aliases=["-optimize"], help="search hyperparameters with Optuna, train nothing else"
+    )
+    n_trials: int = arg(50, metavar="N", help="-optimize: settings to try")
+    sampler: str = arg("tpe", choices=SAMPLERS, help="-optimize: how settings are drawn")
+    pruner: str = arg("median", choices=PRUNERS, help="-optimize: how trials are ended early")
+    n_startup_trials: int = arg(
+        10, metavar="N", help="-optimize: trials by chance before the search begins"
+    )
+    study_name: str | None = arg(None, metavar="NAME", help="-optimize: name in the storage")
+    storage: str | None = arg(
+        None, metavar="URL", help="-optimize: database to keep the study in and go on with it"
+    )
     device: str = arg("cpu", help="where to train networks")
     progress: bool = arg(False, aliases=["-P"], help="show a progress bar")
     verbose: int = arg(1, help="0 errors only, 1 the result, 2 every evaluation too")
@@ -89,6 +128,34 @@ class TrainAgentConfig:
         """
         if not 0 <= self.verbose < len(_LEVELS):
             raise BlockPilotError(f"--verbose must be 0, 1 or 2, got {self.verbose}")
+        self.tuning()
+        if self.trained_agent is None:
+            return
+        for name in _OF_THE_TRAINED_AGENT:
+            if getattr(self, name) != type(self).default_of(name):
+                raise BlockPilotError(
+                    f"--trained-agent goes on with the settings of its run; leave out "
+                    f"--{name.replace('_', '-')}"
+                )
+
+    @classmethod
+    def default_of(cls, name: str) -> Any:
+        """Default of a field."""
+        field = next(field for field in dataclasses.fields(cls) if field.name == name)
+        if field.default_factory is not dataclasses.MISSING:
+            return field.default_factory()
+        return field.default
+
+    def tuning(self) -> TuningConfig:
+        """How hyperparameters are searched."""
+        return TuningConfig(
+            n_trials=self.n_trials,
+            sampler=self.sampler,
+            pruner=self.pruner,
+            n_startup_trials=self.n_startup_trials,
+            study_name=self.study_name,
+            storage=self.storage,
+        )
 
     def overrides(self) -> dict[str, Any]:
         """Hyperparameters given in the file, then as pairs, then by flags of their own."""
@@ -112,35 +179,86 @@ def main(argv: Sequence[str] | None = None, *, prog: str | None = None) -> int:
 
 
 def train_agent(config: TrainAgentConfig) -> None:
-    """Train, write the run folder and print the result.
+    """Train, or search hyperparameters, write the folder and print the result.
 
     Raises:
         BlockPilotError: If an argument, the sweep or a hyperparameter is not as needed.
     """
     logging.basicConfig(format="%(message)s")
     logging.getLogger("blockpilot_rl").setLevel(_LEVELS[config.verbose])
-    agent = make_agent(
-        config.algo,
-        seed=config.seed,
-        features=words(config.features),
-        hyperparams=config.overrides(),
-        device=config.device,
-    )
-    sweep = SweepTable.load(config.sweep)
-    if config.arms is not None:
-        sweep = sweep.select_arms(whole_numbers(config.arms, "--arms"))
+    agent, sweep_folder = _make_agent(config)
+    sweep = SweepTable.load(sweep_folder)
+    if config.trained_agent is None:
+        sweep = select_arms(sweep, config.arms, config.window)
+    else:
+        sweep = sweep.select_arms(agent.problem.arms)
     sweep.metadata.state.columns(agent.features)
     train = sweep.split("train")
     has_validation = (sweep.rows["split"] == "validation").any()
     validation = sweep.split("validation") if has_validation else None
+    if config.optimize_hyperparameters:
+        _optimize(config, train, validation)
+        return
     folder = create_run_folder(config.log_folder, config.algo)
     _write_settings(folder, config, agent)
     with _monitor(folder, config) as monitor:
-        agent.learn(train, validation, monitor)
-    _write_results(folder, config, monitor, train, validation)
+        agent.learn(
+            train,
+            validation,
+            monitor,
+            total_timesteps=config.n_timesteps if config.trained_agent else None,
+            reset_num_timesteps=config.trained_agent is None,
+        )
+    _write_results(folder, sweep_folder, monitor, train, validation)
     agent.save(folder)
     if config.verbose:
         _print_result(folder, config, agent, monitor)
+
+
+def _make_agent(config: TrainAgentConfig) -> tuple[Agent[Any], str | None]:
+    """Make the agent, or load the one to go on with; and find the folder of its sweep."""
+    if config.trained_agent is None:
+        agent = make_agent(
+            config.algo,
+            seed=config.seed,
+            features=words(config.features),
+            hyperparams=config.overrides(),
+            device=config.device,
+        )
+        return agent, config.sweep
+    run = Path(config.trained_agent)
+    agent = load_agent(run, config.device)
+    if agent.algorithm != config.algo:
+        raise BlockPilotError(
+            f"{run} holds a {agent.algorithm}, not a {config.algo}; give --algo {agent.algorithm}"
+        )
+    saved = run / "args.yml"
+    if config.sweep is None and saved.exists():
+        return agent, read_yaml(saved).get("sweep")
+    return agent, config.sweep
+
+
+def _optimize(config: TrainAgentConfig, train: SweepTable, validation: SweepTable | None) -> None:
+    """Search hyperparameters, write what was found and print the best."""
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not config.progress) as progress:
+        task = progress.add_task(f"{config.algo}: trials", total=config.n_trials)
+        tuned = tune(
+            config.algo,
+            train,
+            validation,
+            config.tuning(),
+            seed=config.seed,
+            features=words(config.features),
+            fixed=config.overrides(),
+            device=config.device,
+            on_trial=lambda done: progress.update(task, completed=done),
+        )
+    folder = create_run_folder(config.log_folder, config.algo, "optimize")
+    _write_command(folder, config)
+    tuned.save(folder)
+    if config.verbose:
+        _print_tuned(folder, config, tuned)
 
 
 @contextmanager
@@ -161,23 +279,28 @@ def _monitor(folder: Path, config: TrainAgentConfig) -> Iterator[Monitor]:
 
 
 def _write_settings(folder: Path, config: TrainAgentConfig, agent: Agent[Any]) -> None:
-    for name, values in (
-        ("config.yml", to_dict(agent.hyperparams)),
-        ("args.yml", dataclasses.asdict(config)),
-    ):
-        text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
-        (folder / name).write_text(text, encoding="utf-8")
+    _write_yaml(folder / "config.yml", to_dict(agent.hyperparams))
+    _write_command(folder, config)
+
+
+def _write_command(folder: Path, config: TrainAgentConfig) -> None:
+    _write_yaml(folder / "args.yml", dataclasses.asdict(config))
     (folder / "command.txt").write_text(shlex.join(sys.argv) + "\n", encoding="utf-8")
+
+
+def _write_yaml(path: Path, values: dict[str, Any]) -> None:
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    path.write_text(text, encoding="utf-8")
 
 
 def _write_results(
     folder: Path,
-    config: TrainAgentConfig,
+    sweep_folder: str | None,
     monitor: Monitor,
     train: SweepTable,
     validation: SweepTable | None,
 ) -> None:
-    sweep_folder = BUNDLED_SWEEP if config.sweep is None else Path(config.sweep)
+    sweep = BUNDLED_SWEEP if sweep_folder is None else Path(sweep_folder)
     write_json(
         folder / "evaluations.json",
         {
@@ -191,8 +314,8 @@ def _write_results(
         {
             **provenance(),
             "sweep": {
-                "name": sweep_folder.name,
-                "sha256": sha256_file(sweep_folder / "sweep.parquet"),
+                "name": sweep.name,
+                "sha256": sha256_file(sweep / "sweep.parquet"),
                 "train_prompts": len(train),
                 "validation_prompts": 0 if validation is None else len(validation),
             },
@@ -206,7 +329,7 @@ def _print_result(
     score = monitor.result
     assert score is not None
     table = Table(
-        title=f"{config.algo}, seed {config.seed}: validation prompts",
+        title=f"{config.algo}, seed {agent.seed}: validation prompts",
         title_justify="left",
         title_style="bold",
         box=SIMPLE_HEAD,
@@ -224,3 +347,20 @@ def _print_result(
     console.print(table)
     console.print(f"saved: {folder}")
     console.print(f"next:  python scripts/export_policy.py {folder} --out DIR")
+
+
+def _print_tuned(folder: Path, config: TrainAgentConfig, tuned: Tuned) -> None:
+    trials = tuned.study.trials
+    pruned = sum(trial.state.name == "PRUNED" for trial in trials)
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(
+        f"{config.algo}: mean speedup {tuned.reward:.3f}× on the validation prompts, the best of "
+        f"{len(trials)} trials ({pruned} ended early)"
+    )
+    for name in tuned.study.best_params:
+        console.print(f"  {name}: {tuned.hyperparams[name]}")
+    console.print(f"saved: {folder}")
+    console.print(
+        f"next:  python scripts/train_agent.py --algo {config.algo} --conf-file "
+        f"{folder / 'best.yml'}"
+    )

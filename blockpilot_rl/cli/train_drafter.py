@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from blockpilot_rl.models.fit import check_layer_ids, check_mask_token
 from blockpilot_rl.models.pairs import Pair, load_pair
 from blockpilot_rl.sweeps.continuations import ContinuationStore
 from blockpilot_rl.sweeps.prompts import builtin_suite
-from blockpilot_rl.training.acceptance import acceptance_report
+from blockpilot_rl.training.acceptance import acceptance_report, acceptance_table
 from blockpilot_rl.training.recipe import RecipeConfig, Trainer, choose_mask_token, new_drafter
 
 _RECIPE = RecipeConfig()
@@ -162,13 +163,13 @@ def _report(config: TrainDrafterConfig, pair: Pair, out: Path, console: Console)
         task = progress.add_task("acceptance", total=config.report_prompts)
         report = acceptance_report(
             Decoder(tested),
-            config.report_prompts,
+            builtin_suite(config.report_prompts, splits=["validation"]),
             tested.block_size,
             config.max_new_tokens,
             lambda done, total: progress.update(task, completed=done, total=total),
         )
-    for name, values in report["acceptance_length"].items():
-        pooled, per_prompt = values["pooled"], values["per_prompt"]
-        console.print(f"{name:12} τ = {pooled:.2f} pooled, {per_prompt:.2f} per prompt")
+    console.print(acceptance_table(report))
+    for warning in report["warnings"]:
+        print("warning:", warning, file=sys.stderr)
     write_json(out / "drafter" / "acceptance.json", {**report, "recipe": config.recipe()})
     console.print(f"drafter in {out / 'drafter'}")

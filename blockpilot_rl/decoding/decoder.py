@@ -9,7 +9,7 @@ the block size.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -33,6 +33,9 @@ class Selector(Protocol):
     @property
     def state_groups(self) -> tuple[str, ...]:
         """State groups it reads, in order."""
+
+    def check_pair(self, fingerprint: str, template: Mapping[str, Any] | None) -> None:
+        """Refuse a pair, or chat-template options if they are known, that it was not made for."""
 
     def select(self, state: torch.Tensor) -> int:
         """Choose a block size for the state `[width]`."""
@@ -98,12 +101,14 @@ class Generation:
         passes: Every target pass, prefill first.
         policy_seconds: Time the policy took to choose (0 for a fixed size).
         finish_reason: `stop` or `length`.
+        template: Chat-template options of the prompt; None if they are not known.
     """
 
     tokens: list[int]
     passes: list[Pass] = field(repr=False)
     policy_seconds: float
     finish_reason: str
+    template: Mapping[str, Any] | None = None
 
     @property
     def block_sizes(self) -> list[int]:
@@ -206,7 +211,7 @@ class Decoder:
         # The state group `draft` reads a block of the drafter's own size.
         length = n + max_new_tokens + max(block, self.pair.block_size)
         cache = self.target.new_cache(1, length)
-        hidden = self.target(input_ids, cache)
+        hidden = self.target(input_ids.to(self.pair.device), cache)
         last = hidden.last[0, -1]
         logits = self.target.logits(last)
         sampler = Sampler(sampling, self.target.vocab_size)
@@ -355,12 +360,17 @@ class Decoder:
         record = list(passes)
         tokens = [token for item in record for token in item.tokens]
         reason = "stop" if tokens[-1] in self._stops else "length"
-        return Generation(tokens, record, policy_seconds, reason)
+        return Generation(tokens, record, policy_seconds, reason, self.pair.template)
 
     def choose(self, prefill: Prefill, chooser: int | Selector) -> tuple[int, float]:
-        """Block size for a prefilled prompt, and the seconds it took to choose it."""
+        """Block size for a prefilled prompt, and the seconds it took to choose it.
+
+        Raises:
+            BlockPilotError: If a policy was made for another pair or other template options.
+        """
         if isinstance(chooser, int):
             return chooser, 0.0
+        chooser.check_pair(self.pair.fingerprint, self.pair.template)
         began = time.perf_counter()
         block_size = chooser.select(self.state(prefill, chooser.state_groups))
         return block_size, time.perf_counter() - began

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -9,14 +11,36 @@ import torch.nn.functional as F
 
 from blockpilot_rl.decoding.forward import TargetForward
 from blockpilot_rl.decoding.lean import KVCache, LeanLayer, norm_of, rope_table
-from blockpilot_rl.models.drafter import DFlashDraftModel
+from blockpilot_rl.models.drafter import DFlashDraftModel, visible
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Blocks to draft, each at its own place of its own text.
+
+    Attributes:
+        rows: Text that each block continues, `[blocks]`; those of a text follow each other.
+        starts: Position of each block's anchor; context before it is read, `[blocks]`.
+        anchors: Token at that position, `[blocks]`.
+        sizes: Anchor and masks together, at least 2, `[blocks]`.
+    """
+
+    rows: torch.Tensor
+    starts: torch.Tensor
+    anchors: torch.Tensor
+    sizes: torch.Tensor
+
+    @cached_property
+    def firsts(self) -> torch.Tensor:
+        """Number of each block's anchor among the tokens of all blocks, `[blocks]`."""
+        return self.sizes.cumsum(0) - self.sizes
 
 
 class LeanDrafter:
     """Lean pass of a DFlash drafter: grow its context, then draft blocks of any size."""
 
     def __init__(self, drafter: DFlashDraftModel, target: TargetForward) -> None:
-        """Read the drafter's weights and the rows of the target's head that it may propose."""
+        """Read the drafter's weights, and the target's embeddings and head if it has none."""
         config: Any = drafter.config
         self.drafter = drafter
         self.target = target
@@ -26,14 +50,16 @@ class LeanDrafter:
             LeanLayer(x, self.heads, self.kv_heads, self.head_dim) for x in drafter.layers
         ]
         layers: Any = drafter.layers
-        self.windows: list[int | None] = [layer.self_attn.sliding_window for layer in layers]
+        self.views: list[tuple[int | None, bool]] = [
+            (layer.self_attn.sliding_window, layer.self_attn.is_causal) for layer in layers
+        ]
         self.norm = norm_of(drafter.norm)
         self.token_ids = drafter.draft_token_ids
-        head = target.head
-        self.head = head if self.token_ids is None else head[self.token_ids].contiguous()
+        self.head = drafter.draft_head(target.head)
+        self.embed = drafter.own("embed_tokens") or target.embed
         like = drafter.fc.weight
         mask = torch.tensor([[config.mask_token_id]], device=like.device)
-        self.mask_embedding = target.embed(mask)
+        self.mask_embedding = self.embed(mask)
         self._rope = rope_table(drafter.rotary_emb, 512, like)
 
     @property
@@ -86,73 +112,112 @@ class LeanDrafter:
                 query,
                 cache.keys[index, :, :, :end],
                 cache.values[index, :, :, :end],
-                self._near(index, places[:, start:], places),
+                self._near(self.views[index], places[:, start:], places),
             )
-        return self._logits(hidden)
+        return self.logits(hidden[:, 1:])
 
-    def draft_at(
-        self,
-        rows: torch.Tensor,
-        starts: torch.Tensor,
-        anchors: torch.Tensor,
-        block_size: int,
-        cache: KVCache,
-    ) -> torch.Tensor:
-        """Read the draft logits of many blocks at once, each at its own place of its own text.
+    def draft_at(self, blocks: Blocks, cache: KVCache) -> torch.Tensor:
+        """Draft many blocks in one pass.
+
+        The blocks of a text are one query of its context, which is read where it lies. Their own
+        keys and values are written beyond `cache.length` and left stale, so the cache needs room
+        there for as many tokens as the blocks of one text have.
 
         Args:
-            rows: Row of the cache that each block continues, `[blocks]`.
-            starts: Position of each block's anchor; context before it is read, `[blocks]`.
-            anchors: Token at that position, `[blocks]`.
-            block_size: Anchor and masks together, at least 2.
-            cache: Context of whole texts, one per row; unchanged.
+            blocks: What to draft.
+            cache: Context of whole texts, one per row.
 
         Returns:
-            Logits over the draft vocabulary, `[blocks, block_size - 1, draft_vocab]`.
+            States of the tokens of all blocks, one block behind the other, for `logits` to read,
+            `[tokens, hidden]`.
         """
-        context = int(starts.max())
-        positions = starts[:, None] + torch.arange(block_size, device=starts.device)
-        before = torch.arange(context, device=starts.device).expand(len(rows), -1)
-        places = torch.cat([before, positions], dim=1)
-        cos, sin = (part[positions].unsqueeze(2) for part in self._rope)
-        seen = before < starts[:, None]
-        own = seen.new_ones(len(rows), block_size)
-        queries = block_size * self.heads // self.kv_heads
-        mask = torch.cat([seen, own], dim=1)[:, None, None].expand(-1, 1, queries, -1)
-        hidden = self._noise(anchors[:, None], block_size)
+        block = torch.repeat_interleave(blocks.sizes)
+        offsets = torch.arange(len(block), device=block.device) - blocks.firsts[block]
+        positions = blocks.starts[block] + offsets
+        hidden = self.mask_embedding.repeat(1, len(block), 1)
+        hidden[:, blocks.firsts] = self.embed(blocks.anchors[None])
+        cos, sin = (part[positions, None] for part in self._rope)
+        rows, tokens = torch.unique_consecutive(blocks.rows[block], return_counts=True)
+        counts = tokens.tolist()
+        masks = [
+            self._masks(own, blocks.starts[own], places, cache)
+            for own, places in zip(block.split(counts), positions.split(counts), strict=True)
+        ]
         for index, layer in enumerate(self.layers):
-            query, key, value = layer.project(hidden, cos, sin)
-            key = torch.cat([cache.keys[index, rows, :, :context], key], dim=2)
-            value = torch.cat([cache.values[index, rows, :, :context], value], dim=2)
-            near = self._near(index, positions, places)
-            hidden = layer.finish(hidden, query, key, value, mask if near is None else mask & near)
-        return self._logits(hidden)
+            parts = (part.split(counts, dim=2) for part in layer.project(hidden, cos, sin))
+            mixed = [
+                self._attend(index, row, query, key, value, mask[self.views[index]], cache)
+                for row, mask, query, key, value in zip(rows.tolist(), masks, *parts, strict=True)
+            ]
+            hidden = layer.feed_forward(hidden, torch.cat(mixed, dim=1))
+        return hidden[0]
 
-    def _near(self, index: int, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor | None:
-        """Mask of a layer's sliding window, for the layers that have one.
+    def _attend(
+        self,
+        index: int,
+        row: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        mask: torch.Tensor,
+        cache: KVCache,
+    ) -> torch.Tensor:
+        """Let the blocks of one text look at its context and at themselves in one layer."""
+        start, end = cache.length, cache.length + key.shape[2]
+        keys, values = cache.keys[index, row, None], cache.values[index, row, None]
+        keys[:, :, start:end], values[:, :, start:end] = key, value
+        return self.layers[index].attend(query, keys[:, :, :end], values[:, :, :end], mask)
+
+    def _masks(
+        self, block: torch.Tensor, starts: torch.Tensor, positions: torch.Tensor, cache: KVCache
+    ) -> dict[tuple[int | None, bool], torch.Tensor]:
+        """Additive masks of the blocks of one text, for every view that a layer has.
 
         Args:
-            index: The layer.
+            block: Block of each token, `[n]`.
+            starts: Position of that block's anchor, `[n]`.
+            positions: Position of each token, `[n]`.
+            cache: Context of the text.
+
+        Returns:
+            `[1, 1, groups * n, context + n]` for each view.
+        """
+        context = torch.arange(cache.length, device=block.device)
+        seen = torch.cat([context < starts[:, None], block[:, None] == block], dim=1)
+        seen = seen.repeat(self.heads // self.kv_heads, 1)[None, None]
+        places = torch.cat([context, positions])[None]
+        masks = {}
+        for view in set(self.views):
+            near = self._near(view, positions[None], places)
+            hidden = ~seen if near is None else ~(seen & near)
+            masks[view] = cache.keys.new_zeros(hidden.shape).masked_fill_(hidden, -torch.inf)
+        return masks
+
+    def _near(
+        self, view: tuple[int | None, bool], queries: torch.Tensor, keys: torch.Tensor
+    ) -> torch.Tensor | None:
+        """Mask of a layer that does not see everything.
+
+        Args:
+            view: Its sliding window, or None, and whether it is causal.
             queries: Position of each query, `[blocks, n]`.
             keys: Position of each key, `[blocks, length]`.
 
         Returns:
             Boolean `[blocks, 1, groups * n, length]`, or None to look everywhere.
         """
-        window = self.windows[index]
-        if window is None:
-            return None
-        near = (queries[:, :, None] - keys[:, None]).abs() < window
-        return near.repeat(1, self.heads // self.kv_heads, 1)[:, None]
+        near = visible(queries, keys, *view)
+        return None if near is None else near.repeat(1, self.heads // self.kv_heads, 1)[:, None]
 
     def _noise(self, anchor: torch.Tensor, block_size: int) -> torch.Tensor:
         masks = self.mask_embedding.expand(anchor.shape[0], block_size - 1, -1)
-        return torch.cat([self.target.embed(anchor), masks], dim=1)
+        return torch.cat([self.embed(anchor), masks], dim=1)
 
-    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        last = F.rms_norm(hidden[:, 1:], (hidden.shape[-1],), *self.norm)
-        flat = F.linear(last.reshape(-1, last.shape[-1]), self.head)
-        return flat.view(*last.shape[:2], -1)
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Read states of masks, `[..., hidden]`, as logits over the draft vocabulary."""
+        normed = F.rms_norm(hidden, (hidden.shape[-1],), *self.norm)
+        flat = F.linear(normed.reshape(-1, normed.shape[-1]), self.head)
+        return flat.view(*hidden.shape[:-1], len(self.head))
 
     def to_target_ids(self, draft_ids: torch.Tensor) -> torch.Tensor:
         """Map ids of the draft vocabulary to the target's."""

@@ -7,17 +7,39 @@ interface. Plain and speculative decoding use the same pass, so ratios are fair.
 
 from __future__ import annotations
 
+import copy
+import inspect
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
-from transformers import DynamicCache, PreTrainedModel
+from torch import nn
+from transformers import (
+    DynamicCache,
+    LlamaForCausalLM,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen2ForCausalLM,
+    Qwen3ForCausalLM,
+    SeedOssForCausalLM,
+    SmolLM3ForCausalLM,
+)
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from blockpilot_rl.decoding.lean import KVCache, LeanLayer, causal_mask, norm_of, rope_table
+from blockpilot_rl.errors import BlockPilotError, one_line
+from blockpilot_rl.models.drafter_config import STATIC_ROPES
 
-LEAN_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
-_STATIC_ROPES = ("default", "linear", "llama3", "yarn")
+LEAN_FAMILIES: tuple[type[PreTrainedModel], ...] = (
+    LlamaForCausalLM,
+    MistralForCausalLM,
+    Qwen2ForCausalLM,
+    Qwen3ForCausalLM,
+    SeedOssForCausalLM,
+    SmolLM3ForCausalLM,
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +81,7 @@ class TargetForward(Protocol):
         """
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Read `[..., hidden]` final-norm states with the target's head."""
+        """Read `[..., hidden]` final-norm states: head, bias, scale and soft cap of the target."""
 
 
 class LeanForward:
@@ -173,15 +195,92 @@ class ModuleCache(DynamicCache):
         self.batch_select_indices(rows)
 
 
+class _GivenOutput(BaseModelOutputWithPast):
+    """Final-norm states alone: cross attentions, router logits and other extras are None."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+
+class _GivenStates(nn.Module):
+    """Stands in for a model's layers: what it is given is what they would have returned."""
+
+    @property
+    def decoder(self) -> _GivenStates:
+        """What models call that hold their layers one level deeper."""
+        return self
+
+    def forward(
+        self, *_: Any, inputs_embeds: torch.Tensor | None = None, **__: Any
+    ) -> _GivenOutput:
+        return _GivenOutput(last_hidden_state=inputs_embeds)
+
+
+def _without_layers(model: PreTrainedModel) -> Any:
+    """Make a model of what a causal LM does behind its final norm, over the same weights.
+
+    So the head's bias, scales and soft caps apply as the family's own code has them.
+    """
+    rest = copy.copy(model)
+    rest._modules = {**model._modules, model.base_model_prefix: _GivenStates()}
+    return rest
+
+
 class ModuleForward:
     """Pass of any dense decoder-only target through its own modules."""
 
     def __init__(self, model: PreTrainedModel, layer_ids: list[int]) -> None:
-        """Wrap `model` and note its feature layers."""
+        """Wrap `model` and note its feature layers.
+
+        Raises:
+            BlockPilotError: If `model` has no head, or a few tokens show that its layers and its
+                head cannot be run apart, or that it does not forget what was cropped.
+        """
         self.model: Any = model
         self.layer_ids = layer_ids
-        self.head = model.get_output_embeddings().weight.detach()
+        head: Any = model.get_output_embeddings()
+        if head is None:
+            raise BlockPilotError(f"targets of class {type(model).__name__} have no head to read")
+        self.head: torch.Tensor = head.weight.detach()
         self.vocab_size = self.head.shape[0]
+        self._read = _without_layers(model)
+        self._takes_positions = (
+            "position_ids" in inspect.signature(model.base_model.forward).parameters
+        )
+        self._check()
+
+    @torch.inference_mode()
+    def _check(self) -> None:
+        """Read five tokens with a rejected draft between, and compare with the model's own pass."""
+        ids = torch.arange(1, 6, device=self.head.device)[None] % self.vocab_size
+        family = type(self.model).__name__
+        try:
+            cache = self.new_cache(1, 5)
+            self(ids[:, :2], cache)
+            self(ids[:, :2], cache)
+            cache.crop(2)
+            hidden = self(ids[:, 2:], cache)
+            ours = self.logits(hidden.last).float()
+            theirs = self.model(input_ids=ids, use_cache=False).logits[:, 2:].float()
+        # Code that keeps other state, or lays its modules out otherwise, fails in its own ways.
+        except Exception as error:
+            raise BlockPilotError(
+                f"targets of class {family} cannot be decoded: {one_line(error)}"
+            ) from error
+        # Half precision rounds shapes differently, which depth amplifies; a stale token does more.
+        tolerance = 1e-3 if self.head.dtype == torch.float32 else 0.2
+        if not (ours - theirs).norm() <= tolerance * theirs.norm():
+            raise BlockPilotError(
+                f"targets of class {family} cannot be decoded: their logits change when the tokens "
+                "are read in parts with a rejected draft between, as those of encoders and of "
+                "models with a state do; give a dense decoder-only model"
+            )
+        if hidden.features.shape != (1, 3, len(self.layer_ids) * hidden.last.shape[-1]):
+            raise BlockPilotError(
+                f"targets of class {family} give no drafter its features: the outputs of layers "
+                f"{self.layer_ids} have shape {list(hidden.features.shape)}"
+            )
 
     def new_cache(self, batch: int, max_length: int) -> ModuleCache:
         """Make an empty cache; it grows as needed."""
@@ -199,9 +298,11 @@ class ModuleForward:
         extra = {}
         if padding is not None:
             slots = torch.arange(cache.length + input_ids.shape[1], device=input_ids.device)
-            positions = (slots - padding[:, None]).clamp(min=0)
-            extra["position_ids"] = positions[:, cache.length :]
             extra["attention_mask"] = (slots >= padding[:, None]).long()
+            # Models without positions of their own (ALiBi) count from the mask.
+            if self._takes_positions:
+                positions = (slots - padding[:, None]).clamp(min=0)
+                extra["position_ids"] = positions[:, cache.length :]
         output = self.model.base_model(
             input_ids=input_ids,
             cache=cache,
@@ -215,22 +316,39 @@ class ModuleForward:
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Read `[..., hidden]` final-norm states with the target's head."""
-        logits: torch.Tensor = self.model.get_output_embeddings()(hidden)
-        return logits
+        flat = hidden.reshape(1, -1, hidden.shape[-1])
+        logits: torch.Tensor = self._read(inputs_embeds=flat, use_cache=False).logits
+        return logits.view(*hidden.shape[:-1], self.vocab_size)
 
 
 def is_lean(model: PreTrainedModel) -> bool:
     """Whether `LeanForward` computes what `model`'s modules compute."""
     config = model.config
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+    layer_types = getattr(config, "layer_types", None)
+    full_attention = (
+        getattr(config, "sliding_window", None) is None
+        if layer_types is None
+        else set(layer_types) == {"full_attention"}
+    )
     return (
-        config.model_type in LEAN_FAMILIES
-        and rope in _STATIC_ROPES
-        and getattr(config, "hidden_act", "silu") == "silu"
-        and set(getattr(config, "layer_types", None) or ["full_attention"]) == {"full_attention"}
-        and (config.model_type != "mistral" or getattr(config, "sliding_window", None) is None)
+        # Subclasses and code of a checkpoint's own may differ in anything.
+        type(model) in LEAN_FAMILIES
+        and rope in STATIC_ROPES
+        and full_attention
+        # Quantised or adapted linears compute more than their weight says.
+        and all(type(part) is nn.Linear for part in _linears(model))
         and model.get_output_embeddings().bias is None
     )
+
+
+def _linears(model: PreTrainedModel) -> Iterator[nn.Module]:
+    """Every module of a target of `LEAN_FAMILIES` that is read as a matrix."""
+    yield model.get_output_embeddings()
+    for module in model.base_model.modules():
+        for name, part in module.named_children():
+            if name.endswith("_proj"):
+                yield part
 
 
 def target_forward(model: PreTrainedModel, layer_ids: list[int]) -> LeanForward | ModuleForward:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import nn
+from transformers.activations import SiLUActivation
 
 
 @dataclass
@@ -87,6 +88,8 @@ class LeanLayer:
         self.output, self.output_bias = _fuse(attention.o_proj)
         self.gate_up, self.gate_up_bias = _fuse(mlp.gate_proj, mlp.up_proj)
         self.down, self.down_bias = _fuse(mlp.down_proj)
+        self.activation = F.silu if isinstance(mlp.act_fn, SiLUActivation) else mlp.act_fn
+        self.rotates = bool(getattr(attention, "use_rope", True))
         self.input_norm = norm_of(layer.input_layernorm)
         self.post_norm = norm_of(layer.post_attention_layernorm)
         self.qk_norm: tuple[torch.Tensor, torch.Tensor, float] | None = None
@@ -128,9 +131,11 @@ class LeanLayer:
                 if heads == 0
                 else torch.cat([F.rms_norm(qk[:, :, :heads], shape, query_norm, eps), key], dim=2)
             )
-        half = self.head_dim // 2
-        turned = torch.cat([-qk[..., half:], qk[..., :half]], dim=-1)
-        qk = (qk * cos + turned * sin).transpose(1, 2)
+        if self.rotates:
+            half = self.head_dim // 2
+            turned = torch.cat([-qk[..., half:], qk[..., :half]], dim=-1)
+            qk = qk * cos + turned * sin
+        qk = qk.transpose(1, 2)
         return qk[:, :heads], qk[:, heads:], value.transpose(1, 2)
 
     def finish(
@@ -143,27 +148,49 @@ class LeanLayer:
     ) -> torch.Tensor:
         """Attend, project and run the feed-forward part, residuals included.
 
+        Args:
+            hidden: Residual stream, `[batch, n, hidden]`.
+            query: As `attend` takes it, like the other arguments.
+            key: See there.
+            value: See there.
+            mask: See there.
+        """
+        return self.feed_forward(hidden, self.attend(query, key, value, mask))
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        mask: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Mix the values that each query looks at.
+
         The query heads that share a key head become further rows of that head, so grouped-query
         attention needs no copies of keys and values.
 
         Args:
-            hidden: Residual stream, `[batch, n, hidden]`.
             query: `[batch, heads, n, head_dim]`.
             key: `[batch, kv_heads, length, head_dim]`.
             value: Same shape as `key`.
             mask: Boolean or additive `[batch or 1, 1, groups * n, length]`, or None to attend
                 everywhere.
+
+        Returns:
+            `[batch, n, heads * head_dim]`.
         """
-        batch, n, width = hidden.shape
+        batch, _, n, _ = query.shape
         rows = query.reshape(batch, self.kv_heads, -1, self.head_dim)
         mixed = F.scaled_dot_product_attention(rows, key, value, attn_mask=mask)
-        mixed = (
-            mixed.view(batch, self.heads, n, self.head_dim).transpose(1, 2).reshape(batch, n, -1)
-        )
+        mixed = mixed.view(batch, self.heads, n, self.head_dim)
+        return mixed.transpose(1, 2).reshape(batch, n, -1)
+
+    def feed_forward(self, hidden: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
+        """Add what attention has mixed, then the feed-forward part, to `[batch, n, hidden]`."""
         hidden = hidden + F.linear(mixed, self.output, self.output_bias)
-        normed = F.rms_norm(hidden, (width,), *self.post_norm)
+        normed = F.rms_norm(hidden, (hidden.shape[-1],), *self.post_norm)
         gate, up = F.linear(normed, self.gate_up, self.gate_up_bias).chunk(2, dim=-1)
-        return hidden + F.linear(F.silu(gate) * up, self.down, self.down_bias)
+        return hidden + F.linear(self.activation(gate) * up, self.down, self.down_bias)
 
 
 def norm_of(module: Any) -> tuple[torch.Tensor, float]:

@@ -1,87 +1,221 @@
 """Exact replay: what every block size would have done, from one continuation.
 
 The text does not depend on the block size, so a draft made at position `s` with block size `b` is
-a function of `(s, b)` alone. Given the target's features along its own continuation, the accepted
-lengths of every arm need drafter passes only; no further target pass.
+a function of `(s, b)` alone, at any temperature. Given the target's features along its own
+continuation, what every arm accepts needs drafter passes only; no further target pass.
+
+A pass drafts blocks of all arms and of several texts at once, and the head reads a draft only while
+all drafts before it were right, which is seldom far into a block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from blockpilot_rl.decoding.batched import Continuation
-from blockpilot_rl.decoding.drafting import LeanDrafter
-from blockpilot_rl.decoding.lean import KVCache
-from blockpilot_rl.decoding.sampling import greedy
+from blockpilot_rl.decoding.drafting import Blocks, LeanDrafter
+from blockpilot_rl.decoding.sampling import gumbel_rows
+from blockpilot_rl.decoding.state import draft_features
+
+_TEXTS = 16
+"""Texts that share a pass: enough for large matrices, few enough to hold the noise of."""
+
+_TOKENS = 256
+"""Tokens of one text in a pass of a trace, about; more of them would look past each other."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """What a pass anchored at any output token would do.
+
+    Attributes:
+        accepted: Tokens that a pass whose anchor is output token `i` emits under each arm, clipped
+            to the end of the text, `[m - 1, arms]`, int16; 1 for plain decoding.
+        confidences: The drafter's top-1 probabilities along a block of the largest arm at that
+            anchor, `[m - 1, largest - 1]`, float16.
+    """
+
+    accepted: np.ndarray
+    confidences: np.ndarray
+
+    def trajectory(self, arm: int) -> list[int]:
+        """Tokens emitted by each decode pass behind prefill.
+
+        Args:
+            arm: Column of the block size.
+        """
+        steps: list[int] = []
+        anchor = 0
+        while anchor < len(self.accepted):
+            steps.append(int(self.accepted[anchor, arm]))
+            anchor += steps[-1]
+        return steps
 
 
 @torch.inference_mode()
 def replay(
     drafter: LeanDrafter, continuations: Sequence[Continuation], block_sizes: Sequence[int]
 ) -> list[list[list[int]]]:
-    """Replay a batch of continuations under every block size.
+    """Replay continuations under every block size.
 
     Args:
         drafter: The drafter's lean pass.
-        continuations: The target's own texts with their features.
+        continuations: The target's own texts with their features, sampled alike but for the seed.
         block_sizes: Arms; 1 is plain decoding.
 
     Returns:
         For each continuation and block size, the tokens emitted by each decode pass behind
         prefill: the last is clipped to the text, so they sum to one less than the emitted tokens.
+
+    Raises:
+        ValueError: If the continuations are not sampled alike.
     """
-    texts = [torch.cat([item.prompt_ids, item.output_ids]) for item in continuations]
-    cache = drafter.new_cache(len(texts), max(len(text) for text in texts) + max(block_sizes))
-    device = drafter.device
-    features = pad_sequence([item.features for item in continuations], batch_first=True)
-    drafter.extend(features.to(device), cache)
-    padded = pad_sequence(texts, batch_first=True, padding_value=-1).to(device)
-    starts = torch.tensor([len(item.prompt_ids) for item in continuations], device=device)
-    ends = torch.tensor([len(text) - 1 for text in texts], device=device)
-    by_arm = [
-        [[1] * int(n) for n in ends - starts]
-        if size == 1
-        else _trajectories(drafter, padded, starts.clone(), ends, size, cache)
-        for size in block_sizes
-    ]
-    return [[arm[row] for arm in by_arm] for row in range(len(texts))]
+    groups = _groups(drafter, continuations, sum(block_sizes))
+    return [row for texts in groups for row in _trajectories(texts, block_sizes)]
 
 
-def _trajectories(
-    drafter: LeanDrafter,
-    texts: torch.Tensor,
-    positions: torch.Tensor,
-    ends: torch.Tensor,
-    block_size: int,
-    cache: KVCache,
-) -> list[list[int]]:
-    """Walk all texts under one block size, one drafter pass for a step of all of them.
+@torch.inference_mode()
+def trace(
+    drafter: LeanDrafter, continuations: Sequence[Continuation], block_sizes: Sequence[int]
+) -> list[Trace]:
+    """Find what every block size would do at every position of continuations.
 
     Args:
         drafter: The drafter's lean pass.
-        texts: Prompts and continuations, `[rows, length]`, padded with -1.
-        positions: Position of each row's first anchor, `[rows]`; advanced in place.
-        ends: Position of each row's last token, `[rows]`.
-        block_size: Anchor and masks together, at least 2.
-        cache: The drafter's context of all texts.
+        continuations: The target's own texts with their features, sampled alike but for the seed.
+        block_sizes: Arms, increasing, the largest above 1.
+
+    Returns:
+        A trace of each continuation.
+
+    Raises:
+        ValueError: If the continuations are not sampled alike.
     """
-    emitted: list[list[int]] = [[] for _ in range(len(texts))]
-    padded = torch.nn.functional.pad(texts, (0, block_size), value=-1)
-    offsets = torch.arange(1, block_size, device=texts.device)
+    room = _anchors(block_sizes) * sum(block_sizes)
+    groups = _groups(drafter, continuations, room)
+    return [item for texts in groups for item in _traces(texts, block_sizes)]
+
+
+class _Texts:
+    """Some texts that the drafter has read, ready to be drafted from any of their positions."""
+
+    def __init__(
+        self, drafter: LeanDrafter, continuations: Sequence[Continuation], room: int
+    ) -> None:
+        self.drafter, device = drafter, drafter.device
+        texts = [torch.cat([item.prompt_ids, item.output_ids]) for item in continuations]
+        self.tokens = pad_sequence(texts, batch_first=True).to(device)
+        # Positions of each text's first anchor and of its last token.
+        self.starts = torch.tensor([len(x.prompt_ids) for x in continuations], device=device)
+        self.ends = torch.tensor([len(text) - 1 for text in texts], device=device)
+        features = pad_sequence([item.features for item in continuations], batch_first=True)
+        self.cache = drafter.new_cache(len(texts), features.shape[1] + room)
+        drafter.extend(features.to(device), self.cache)
+        self.sampling, *others = {dataclasses.replace(x.sampling, seed=0) for x in continuations}
+        if others:
+            raise ValueError(f"continuations of one replay are sampled differently: {others}")
+        if self.sampling.noisy_drafts:
+            noise = [self._noise_of(item) for item in continuations]
+            lengths = torch.tensor([len(item) for item in noise], device=device)
+            self._noise = torch.cat(noise).to(device)
+            self._noise_firsts = lengths.cumsum(0) - lengths - (self.starts + 1)
+
+    def blocks(self, rows: torch.Tensor, starts: torch.Tensor, sizes: torch.Tensor) -> Blocks:
+        """Blocks at some positions of some texts."""
+        return Blocks(rows, starts, self.tokens[rows, starts], sizes)
+
+    def emitted(self, blocks: Blocks, states: torch.Tensor) -> torch.Tensor:
+        """Count the tokens that a pass over each block emits, clipped to its text, `[blocks]`.
+
+        Args:
+            blocks: The blocks.
+            states: What `LeanDrafter.draft_at` gives for them.
+        """
+        left = self.ends[blocks.rows] - blocks.starts
+        drafts = torch.minimum(blocks.sizes - 1, left)
+        accepted = torch.zeros_like(left)
+        alive = torch.arange(len(left), device=left.device)
+        for offset in range(1, int(drafts.max()) + 1):
+            alive = alive[drafts[alive] >= offset]
+            if not len(alive):
+                break
+            rows, places = blocks.rows[alive], blocks.starts[alive] + offset
+            logits = self.drafter.logits(states[blocks.firsts[alive] + offset])
+            noise = None
+            if self.sampling.noisy_drafts:
+                noise = self._noise[self._noise_firsts[rows] + places]
+            proposed = self.drafter.to_target_ids(self.sampling.propose(logits, noise))
+            alive = alive[proposed == self.tokens[rows, places]]
+            accepted[alive] += 1
+        return torch.minimum(accepted + 1, left)
+
+    def _noise_of(self, text: Continuation) -> torch.Tensor:
+        """Noise of every position that can be drafted, `[m - 1, draft_vocab]`."""
+        first, count = len(text.prompt_ids) + 1, len(text.output_ids) - 1
+        ids = self.drafter.token_ids
+        size = self.drafter.target.vocab_size
+        places = [(text.sampling.seed, position) for position in range(first, first + count)]
+        noise = gumbel_rows(places, size) if places else torch.empty(0, size)
+        return noise if ids is None else noise[:, ids.cpu()]
+
+
+def _groups(
+    drafter: LeanDrafter, continuations: Sequence[Continuation], room: int
+) -> Iterator[_Texts]:
+    for first in range(0, len(continuations), _TEXTS):
+        yield _Texts(drafter, continuations[first : first + _TEXTS], room)
+
+
+def _trajectories(texts: _Texts, block_sizes: Sequence[int]) -> list[list[list[int]]]:
+    """Walk all texts under all block sizes, one drafter pass for a step of all of them."""
+    sizes = torch.tensor(block_sizes, device=texts.starts.device)
+    counts = (texts.ends - texts.starts).tolist()
+    emitted = [[[1] * count if size == 1 else [] for size in block_sizes] for count in counts]
+    positions = torch.where(sizes > 1, texts.starts[:, None], texts.ends[:, None])
     while True:
-        rows = (positions < ends).nonzero()[:, 0]
+        rows, arms = (positions < texts.ends[:, None]).nonzero(as_tuple=True)
         if not len(rows):
             return emitted
-        starts = positions[rows]
-        anchors = padded[rows, starts]
-        logits = drafter.draft_at(rows, starts, anchors, block_size, cache)
-        drafts = drafter.to_target_ids(greedy(logits))
-        truth = padded[rows[:, None], starts[:, None] + offsets]
-        accepted = (drafts == truth).long().cumprod(dim=1).sum(dim=1)
-        steps = torch.minimum(accepted + 1, ends[rows] - starts)
-        positions[rows] += steps
-        for row, step in zip(rows.tolist(), steps.tolist(), strict=True):
-            emitted[row].append(step)
+        blocks = texts.blocks(rows, positions[rows, arms], sizes[arms])
+        steps = texts.emitted(blocks, texts.drafter.draft_at(blocks, texts.cache))
+        positions[rows, arms] += steps
+        for row, arm, step in zip(rows.tolist(), arms.tolist(), steps.tolist(), strict=True):
+            emitted[row][arm].append(step)
+
+
+def _anchors(block_sizes: Sequence[int]) -> int:
+    """Anchors of one text in a pass of a trace."""
+    return max(1, _TOKENS // sum(block_sizes))
+
+
+def _traces(texts: _Texts, block_sizes: Sequence[int]) -> list[Trace]:
+    """Draft with all block sizes at some anchors of all texts, until every anchor has been one."""
+    device, largest = texts.starts.device, max(block_sizes)
+    sizes = torch.tensor(block_sizes, device=device)
+    masks = torch.arange(1, largest, device=device)
+    counts = texts.ends - texts.starts
+    shape = (len(counts), int(counts.max()))
+    accepted = torch.ones(*shape, len(sizes), dtype=torch.int16, device=device)
+    confidences = torch.zeros(*shape, largest - 1, dtype=torch.float16, device=device)
+    window = _anchors(block_sizes)
+    for first in range(0, shape[1], window):
+        anchors = torch.arange(first, first + window, device=device)
+        wanted = (anchors[:, None] < counts[:, None, None]) & (sizes > 1)
+        rows, places, arms = wanted.nonzero(as_tuple=True)
+        places += first
+        blocks = texts.blocks(rows, texts.starts[rows] + places, sizes[arms])
+        states = texts.drafter.draft_at(blocks, texts.cache)
+        accepted[rows, places, arms] = texts.emitted(blocks, states).to(torch.int16)
+        whole = blocks.sizes == largest
+        logits = texts.drafter.logits(states[blocks.firsts[whole, None] + masks])
+        confidences[rows[whole], places[whole]] = draft_features(logits).half()
+    return [
+        Trace(accepted[row, :count].cpu().numpy(), confidences[row, :count].cpu().numpy())
+        for row, count in enumerate(counts.tolist())
+    ]

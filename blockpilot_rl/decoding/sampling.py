@@ -9,6 +9,7 @@ noise, which makes it agree with the target as often as two samplers without com
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,6 +61,61 @@ class Sampling:
         if self.draft not in ("shared", "argmax"):
             raise BlockPilotError(f"draft must be 'shared' or 'argmax', not {self.draft!r}")
 
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the target's choices need no noise."""
+        return self.temperature == 0
+
+    @property
+    def noisy_drafts(self) -> bool:
+        """Whether drafts need noise."""
+        return not self.is_greedy and self.draft == "shared"
+
+    def choose(self, logits: torch.Tensor, noise: torch.Tensor | None) -> torch.Tensor:
+        """Choose the target's tokens.
+
+        Args:
+            logits: The target's, `[n, vocab]`.
+            noise: Gumbel noise of each position, same shape; not read if `is_greedy`.
+
+        Returns:
+            Token ids, `[n]`.
+        """
+        if self.is_greedy:
+            return greedy(logits)
+        assert noise is not None
+        # None of the warpers reads the tokens so far.
+        no_tokens = torch.empty((len(logits), 0), dtype=torch.long, device=logits.device)
+        scores: torch.Tensor = self._warpers()(no_tokens, logits.float())  # type: ignore[arg-type]
+        return greedy(scores + noise)
+
+    def propose(self, logits: torch.Tensor, noise: torch.Tensor | None) -> torch.Tensor:
+        """Choose draft tokens.
+
+        Args:
+            logits: The drafter's, `[n, draft_vocab]`.
+            noise: Gumbel noise of each position for the draft vocabulary, same shape; not read
+                unless `noisy_drafts`.
+
+        Returns:
+            Draft ids, `[n]`.
+        """
+        if not self.noisy_drafts:
+            return greedy(logits)
+        assert noise is not None
+        return greedy(logits.float() / self.temperature + noise)
+
+    def _warpers(self) -> LogitsProcessorList:
+        """The warpers that transformers' `generate` would use."""
+        warpers = LogitsProcessorList()
+        if self.temperature > 0:
+            warpers.append(TemperatureLogitsWarper(self.temperature))
+        if self.top_k > 0:
+            warpers.append(TopKLogitsWarper(self.top_k))
+        if self.top_p < 1:
+            warpers.append(TopPLogitsWarper(self.top_p))
+        return warpers
+
 
 GREEDY = Sampling()
 
@@ -79,22 +135,10 @@ class Sampler:
     """
 
     def __init__(self, sampling: Sampling, vocab_size: int) -> None:
-        """Prepare the warpers that transformers' `generate` would use."""
+        """Start without noise."""
         self.sampling = sampling
         self.vocab_size = vocab_size
         self._noise: dict[int, torch.Tensor] = {}
-        self._warpers = LogitsProcessorList()
-        if sampling.temperature > 0:
-            self._warpers.append(TemperatureLogitsWarper(sampling.temperature))
-        if sampling.top_k > 0:
-            self._warpers.append(TopKLogitsWarper(sampling.top_k))
-        if sampling.top_p < 1:
-            self._warpers.append(TopPLogitsWarper(sampling.top_p))
-
-    @property
-    def is_greedy(self) -> bool:
-        """Whether no noise is used."""
-        return self.sampling.temperature == 0
 
     def choose(self, logits: torch.Tensor, position: int) -> torch.Tensor:
         """Choose the target's tokens at consecutive positions.
@@ -106,12 +150,9 @@ class Sampler:
         Returns:
             Token ids, `[n]`.
         """
-        if self.is_greedy:
+        if self.sampling.is_greedy:
             return greedy(logits)
-        # None of the warpers reads the tokens so far.
-        no_tokens = torch.empty((len(logits), 0), dtype=torch.long, device=logits.device)
-        scores: torch.Tensor = self._warpers(no_tokens, logits.float())  # type: ignore[arg-type]
-        return greedy(scores + self.noise(position, len(logits), logits.device))
+        return self.sampling.choose(logits, self.noise(position, len(logits), logits.device))
 
     def propose(
         self, logits: torch.Tensor, position: int, token_ids: torch.Tensor | None
@@ -126,12 +167,10 @@ class Sampler:
         Returns:
             Draft ids, `[n]`.
         """
-        if self.is_greedy or self.sampling.draft == "argmax":
+        if not self.sampling.noisy_drafts:
             return greedy(logits)
         noise = self.noise(position, len(logits), logits.device)
-        if token_ids is not None:
-            noise = noise[:, token_ids]
-        return greedy(logits.float() / self.sampling.temperature + noise)
+        return self.sampling.propose(logits, noise if token_ids is None else noise[:, token_ids])
 
     def noise(self, position: int, n: int, device: torch.device) -> torch.Tensor:
         """Gumbel noise of consecutive positions, `[n, vocab]`, float32."""
@@ -148,3 +187,8 @@ def gumbel(seed: int, position: int, size: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(int(state[0]) % 2**63)
     exponential = torch.empty(size).exponential_(generator=generator)
     return -exponential.log()
+
+
+def gumbel_rows(places: Iterable[tuple[int, int]], size: int) -> torch.Tensor:
+    """Noise of several places, each a seed and a position, `[places, size]`, as `gumbel` gives."""
+    return torch.stack([gumbel(seed, position, size) for seed, position in places])

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from scipy.stats import binomtest, fisher_exact
 
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.choices import Choices
@@ -13,6 +14,8 @@ from blockpilot_rl.evaluation.oracle import oracle_arms
 from blockpilot_rl.sweeps.table import SweepTable
 
 _FEW_PROMPTS = 10
+_HONEST_SHARE = 0.9
+_SIGNIFICANCE = 1e-4
 
 
 def refuse_overlap(learning: Sequence[SweepTable | None], test: SweepTable) -> None:
@@ -39,28 +42,59 @@ def refuse_overlap(learning: Sequence[SweepTable | None], test: SweepTable) -> N
             )
 
 
-def refuse_copied_answers(choices: Mapping[str, Choices], test: SweepTable) -> None:
-    """Refuse choices that equal the oracle's on every test prompt.
+def refuse_copied_answers(
+    choices: Mapping[str, Choices], test: SweepTable, validation: SweepTable | None = None
+) -> None:
+    """Refuse choices that agree with the test labels more than an honest policy's can.
 
-    Such choices were read off the answers. Where one arm is fastest everywhere, or there are so
-    few prompts that chance could do it, agreement shows nothing and is let pass.
+    How fast an arm decodes a prompt is only partly told by the prompt's state, so an honest policy
+    stays far from the oracle's choices. Two signs give a copy away:
+
+    - Choices equal the oracle's on all test prompts, or on so many that the agreement surely lies
+      above 90% of the way from the best constant choice to the oracle.
+    - Choices agree with the oracle on test prompts surely more often than on validation prompts.
+      The splits are alike, and what is selected on validation prompts rather does better there.
+
+    Where one arm is fastest everywhere, or there are so few prompts that chance could do it,
+    agreement shows nothing and is let pass.
 
     Args:
         choices: Choices of each agent.
         test: Table that they were made on.
+        validation: Table of `Choices.validation`; it must be of the same families as the test's.
 
     Raises:
         BlockPilotError: If an agent's choices are the oracle's.
     """
-    answers = oracle_arms(test)
-    if len(answers) < _FEW_PROMPTS or (answers == answers[0]).all():
+    rows = _first_rows(test)
+    answers = oracle_arms(test)[rows]
+    constant = np.unique(answers, return_counts=True)[1].max() / len(answers)
+    if not choices or len(answers) < _FEW_PROMPTS or constant == 1:
         return
+    honest = constant + _HONEST_SHARE * (1 - constant)
+    # Every seed of every agent is another chance of a false alarm.
+    level = _SIGNIFICANCE / sum(len(chosen.arms) for chosen in choices.values())
     for name, chosen in choices.items():
-        if (chosen.arms == answers).all(axis=1).any():
-            raise BlockPilotError(
-                f"leakage: agent {name!r} chooses the fastest arm on all {len(answers)} test "
-                "prompts, which takes knowing their answers; only the oracle may"
-            )
+        for seed, arms in enumerate(chosen.arms[:, rows]):
+            hits = int((arms == answers).sum())
+            surely = binomtest(hits, len(answers), honest, alternative="greater").pvalue < level
+            if hits == len(answers) or surely:
+                raise BlockPilotError(
+                    f"leakage: agent {name!r} chooses the fastest arm on {hits} of {len(answers)} "
+                    "test prompts, which takes knowing their answers; only the oracle may"
+                )
+            if validation is None or chosen.validation is None:
+                continue
+            held = _first_rows(validation)
+            right = chosen.validation[seed, held] == oracle_arms(validation)[held]
+            known = int(right.sum())
+            pairs = np.array([[hits, len(answers) - hits], [known, len(right) - known]])
+            if fisher_exact(pairs, alternative="greater").pvalue < level:
+                raise BlockPilotError(
+                    f"leakage: agent {name!r} chooses the fastest arm on {hits / len(answers):.0%} "
+                    f"of the test prompts and on {right.mean():.0%} of the validation prompts; the "
+                    "splits are alike, so it must have seen the test answers"
+                )
 
 
 def shuffle_states(table: SweepTable, rng: np.random.Generator) -> SweepTable:
@@ -85,3 +119,8 @@ def _hidden_states(table: SweepTable) -> list[bytes]:
     if "last_hidden" not in layout.names:
         return []
     return [state.tobytes() for state in table.states[:, layout.columns(["last_hidden"])]]
+
+
+def _first_rows(table: SweepTable) -> np.ndarray:
+    """One row per prompt, since rows of one prompt are not independent."""
+    return np.flatnonzero(~table.rows["id"].duplicated().to_numpy())

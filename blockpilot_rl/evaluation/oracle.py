@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+import pandas as pd
 
 from blockpilot_rl.sweeps.table import SweepTable
 
@@ -28,17 +31,74 @@ def best_fixed_by_total(train: SweepTable) -> int:
 
 
 def oracle_arms(table: SweepTable) -> np.ndarray:
-    """Find the fastest arm of every prompt, as only one who has tried them all can know it.
+    """Find the fastest arm of every row, as only one who has tried them all can know it.
 
-    A sweep replays one continuation and takes its seconds from one latency profile, so an arm
-    cannot win a prompt by a lucky measurement. Were every prompt timed on its own, the fastest of
-    noisy times would flatter the oracle, and it would have to be chosen on one measurement and
-    judged on another.
+    Where a prompt has several rows, or was timed for real, the fastest of noisy times flatters the
+    oracle: see `crossfit_oracle`.
 
     Returns:
         Arm indices, `[n]`; of equally fast arms the smallest.
     """
     return np.asarray(table.seconds.argmin(axis=1))
+
+
+@dataclass(frozen=True)
+class CrossFit:
+    """An oracle chosen on one measurement and judged on another.
+
+    Attributes:
+        source: `"replicates"` where it is chosen on a prompt's other samples and judged on the
+            one left out; `"stopwatch"` where it is chosen on predicted seconds and judged on
+            measured ones.
+        prompts: Prompts that could be judged so.
+        rows: Their rows.
+        mean_speedup: Mean speedup over those rows.
+        in_sample: Mean speedup of the oracle that is chosen and judged on the same numbers, over
+            the same rows.
+        fixed: The same of a fixed size.
+    """
+
+    source: str
+    prompts: int
+    rows: int
+    mean_speedup: float
+    in_sample: float
+    fixed: float
+
+
+def crossfit_oracle(table: SweepTable, fixed: int) -> CrossFit | None:
+    """Judge an oracle that cannot profit from the noise it chose by.
+
+    At a temperature above 0 a prompt has several answers and a policy, which sees the prompt alone,
+    cannot choose for each of them. So the arm is chosen by the mean speedup on the prompt's other
+    rows of that temperature and judged on the row that was left out. Without such rows, the arm is
+    chosen by predicted seconds and judged by the measured ones, where both are recorded.
+
+    Args:
+        table: Rows to judge on.
+        fixed: Index of an arm to judge beside it.
+
+    Returns:
+        What it achieves; None if fewer than two prompts have two measurements.
+    """
+    ids, group = table.rows["id"], table.rows.groupby(["id", "temperature"])["id"]
+    # Replicates of a greedy answer are copies, from which nothing can be crossed.
+    repeated = (group.transform("size") > 1).to_numpy() & (temperatures(table) > 0)
+    if ids[repeated].nunique() > 1:
+        rewards = table.rewards[repeated]
+        totals = pd.DataFrame(rewards).groupby(group.ngroup().to_numpy()[repeated]).transform("sum")
+        return _judge("replicates", ids[repeated], rewards, totals.to_numpy() - rewards, fixed)
+    measured = np.isfinite(table.measured_seconds).all(axis=1)
+    if ids[measured].nunique() > 1:
+        seconds = table.measured_seconds[measured]
+        rewards = seconds[:, :1] / seconds
+        return _judge("stopwatch", ids[measured], rewards, table.rewards[measured], fixed)
+    return None
+
+
+def temperatures(table: SweepTable) -> np.ndarray:
+    """Sampling temperature of every row, `[n]`."""
+    return table.rows["temperature"].to_numpy(dtype=np.float64)
 
 
 def gap_closed(speedup: float, fixed: float, oracle: float) -> float:
@@ -54,3 +114,17 @@ def gap_closed(speedup: float, fixed: float, oracle: float) -> float:
     """
     gap = oracle - fixed
     return (speedup - fixed) / gap if gap > 0 else float("nan")
+
+
+def _judge(
+    source: str, ids: pd.Series[str], rewards: np.ndarray, chosen_by: np.ndarray, fixed: int
+) -> CrossFit:
+    rows = np.arange(len(rewards))
+    return CrossFit(
+        source=source,
+        prompts=int(ids.nunique()),
+        rows=len(rewards),
+        mean_speedup=float(rewards[rows, chosen_by.argmax(axis=1)].mean()),
+        in_sample=float(rewards.max(axis=1).mean()),
+        fixed=float(rewards[:, fixed].mean()),
+    )

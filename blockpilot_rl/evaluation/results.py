@@ -6,6 +6,8 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
+from blockpilot_rl.evaluation.off_policy import OffPolicyCheck
+from blockpilot_rl.evaluation.oracle import CrossFit
 from blockpilot_rl.evaluation.statistics import Interval
 
 ALL_PROMPTS = "all"
@@ -44,6 +46,7 @@ class Outcome:
         gain_by_seed: The first gain's value for every seed.
         gap_closed: Share of the way in mean speedup from the best fixed size to the oracle; NaN if
             there is no gap.
+        gap_closed_interval: The same with its interval.
         regret: Mean over requests of the oracle's speedup less the one achieved.
         acceptance_length: Tokens of all requests / decode passes of all requests (pooled).
         acceptance_length_per_request: Mean over requests of tokens / decode passes.
@@ -60,6 +63,7 @@ class Outcome:
     total_gain: Interval
     gain_by_seed: list[float]
     gap_closed: float
+    gap_closed_interval: Interval
     regret: float
     acceptance_length: float
     acceptance_length_per_request: float
@@ -77,17 +81,85 @@ class Verdict:
         ship: Name of an agent, or `"fixed"`.
         block_size: The size to ship if that is `"fixed"`, else None.
         reason: Why, in one sentence.
+        confidence: Level of the deciding interval, adjusted for the number of agents.
+        family_margin: Loss in a family that is tolerated, as a fraction.
         best_agent: Agent whose gain has the highest lower bound; None if none was compared.
         gain: Its gain with the interval that decided.
-        confidence: Level of that interval, adjusted for the number of agents.
+        worst_family: Family where that agent gains least.
+        worst_family_gain: Its gain there.
+        within_margin: Whether the agent loses no more than the margin in any family.
     """
 
     ship: str
     block_size: int | None
     reason: str
-    best_agent: str | None
-    gain: Interval | None
     confidence: float
+    family_margin: float
+    best_agent: str | None = None
+    gain: Interval | None = None
+    worst_family: str | None = None
+    worst_family_gain: Interval | None = None
+    within_margin: bool | None = None
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What is achieved on each family by agents that never saw that family.
+
+    Attributes:
+        best_fixed: By family, the size that is best on the training prompts of the others.
+        fixed: These sizes, measured on all test prompts.
+        agents: The agents, measured on all test prompts against these sizes.
+    """
+
+    best_fixed: dict[str, int]
+    fixed: Outcome
+    agents: dict[str, Outcome]
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """What agents that learned from part of the training data achieve on all test prompts.
+
+    Attributes:
+        prompts: Training prompts.
+        decodes: Decodes paid for what was learned; None where prompts are what is counted.
+        mean_speedup: Mean over requests of plain seconds / seconds, averaged over seeds.
+        gain: Gain in mean speedup over the best fixed size of all training prompts.
+        gap_closed: Share of the way from that size to the oracle.
+        regret: Mean over requests of the oracle's speedup less the one achieved.
+    """
+
+    prompts: int
+    decodes: int | None
+    mean_speedup: float
+    gain: Interval
+    gap_closed: float
+    regret: float
+
+
+Curves = dict[str, list[CurvePoint]]
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """One row of the paper's table, on the test rows of one temperature.
+
+    Attributes:
+        block_sizes: The size, or what is chosen among, in words.
+        acceptance_length: Tokens of all requests / decode passes of all requests (pooled).
+        acceptance_length_per_request: Mean over requests of tokens / decode passes.
+        mean_speedup: Mean over requests of plain seconds / seconds.
+        total_speedup: Plain seconds of all requests / seconds of all requests.
+        gain: Gain in mean speedup over the best fixed size.
+    """
+
+    block_sizes: str
+    acceptance_length: float
+    acceptance_length_per_request: float
+    mean_speedup: float
+    total_speedup: float
+    gain: Interval
 
 
 @dataclass(frozen=True)
@@ -104,10 +176,17 @@ class Comparison:
         random: A size drawn anew for every request, in expectation.
         agents: The learned agents, by name.
         oracle: The fastest size of each request, an upper bound that no policy can reach.
-        oracle_crossfit: Mean speedup of an oracle chosen on one measurement and judged on another;
-            None as a sweep holds a single one.
+        crossfit: An oracle that is chosen on one measurement and judged on another; None where
+            there is a single one.
         speedups: Mean speedup by block size, over all prompts and by family.
         verdict: What to deploy.
+        off_policy: What logged decisions alone would have told of the best agent; None if none was
+            compared.
+        left_out: The view by family left out; None if it was not asked for.
+        learning_curve: Points per agent over the number of training prompts, if asked for.
+        budget_curves: Points per price and agent over the number of decodes, if asked for.
+        paper_table: The paper's table by temperature, if the classifier was compared.
+        notes: What a reader of the results must know.
         settings: How the agents were trained and compared.
         provenance: Command, versions, git SHA, date.
     """
@@ -121,14 +200,20 @@ class Comparison:
     random: Outcome
     agents: dict[str, Outcome]
     oracle: Outcome
-    oracle_crossfit: float | None
+    crossfit: CrossFit | None
     speedups: dict[str, dict[int, float]]
     verdict: Verdict
+    off_policy: OffPolicyCheck | None
+    left_out: LeftOut | None = None
+    learning_curve: Curves = field(default_factory=dict)
+    budget_curves: dict[str, Curves] = field(default_factory=dict)
+    paper_table: dict[str, dict[str, PaperRow]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Render as values for JSON; the cross-fitted oracle stands with the oracle."""
+        """Render as values for JSON; what the oracle has cross-fitted stands with it."""
         values = dataclasses.asdict(self)
-        values["oracle"]["crossfit"] = values.pop("oracle_crossfit")
+        values["oracle"]["crossfit"] = self.crossfit and self.crossfit.mean_speedup
         return values

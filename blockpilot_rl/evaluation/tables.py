@@ -45,7 +45,7 @@ def summary_table(comparison: Comparison) -> TextTable:
         "mean\nspeedup",
         "total\nspeedup",
         f"gain over best fixed\n({100 * comparison.confidence:.3g}% interval)",
-        "gap\nclosed",
+        "gap closed\n(interval)",
         "regret",
     ]
     rows = [
@@ -54,7 +54,7 @@ def summary_table(comparison: Comparison) -> TextTable:
             f"{outcome.mean_speedup:.3f}",
             f"{outcome.total_speedup:.3f}",
             gain_text(outcome.gain),
-            "–" if math.isnan(outcome.gap_closed) else f"{outcome.gap_closed:.0%}",
+            _share(outcome.gap_closed_interval),
             f"{outcome.regret:.3f}",
         ]
         for name, outcome in named_outcomes(comparison).items()
@@ -106,6 +106,94 @@ def family_table(comparison: Comparison) -> TextTable:
     return TextTable("Mean speedup by family", [*columns, "oracle"], rows)
 
 
+def left_out_table(comparison: Comparison) -> TextTable | None:
+    """Gains on families that were never seen, beside those on families that were."""
+    left_out, best = comparison.left_out, comparison.verdict.best_agent
+    if left_out is None:
+        return None
+    columns = ["family", "best fixed\nof the others", *left_out.agents]
+    columns += [] if best is None else [f"{best},\nfamily seen"]
+    rows = []
+    for family, size in left_out.best_fixed.items():
+        row = [family, str(size)]
+        row += [gain_text(agent.per_family[family].gain) for agent in left_out.agents.values()]
+        if best is not None:
+            row.append(gain_text(comparison.agents[best].per_family[family].gain))
+        rows.append(row)
+    total = ["all", "–", *(gain_text(agent.gain) for agent in left_out.agents.values())]
+    total += [] if best is None else [gain_text(comparison.agents[best].gain)]
+    return TextTable("Gain on families left out of training", columns, [*rows, total])
+
+
+def learning_table(comparison: Comparison) -> TextTable | None:
+    """Gain over best fixed by the number of training prompts."""
+    curves = comparison.learning_curve
+    if not curves:
+        return None
+    counts = sorted({point.prompts for points in curves.values() for point in points})
+    rows = []
+    for name, points in curves.items():
+        gains = {point.prompts: gain_text(point.gain) for point in points}
+        rows.append([name, *(gains.get(count, "–") for count in counts)])
+    columns = ["gain over best fixed", *(f"{count}\nprompts" for count in counts)]
+    return TextTable("Learning curve over the number of training prompts", columns, rows)
+
+
+def budget_table(comparison: Comparison) -> TextTable | None:
+    """Regret and share of the gap closed for what was paid in decodes, at either price."""
+    titles = {"decode": "a decode per label", "replay": "labels by replay"}
+    rows = [
+        [name, titles[price], f"{point.decodes:,}", f"{point.regret:.3f}", gain_text(point.gain)]
+        for price, curves in comparison.budget_curves.items()
+        for name, points in curves.items()
+        for point in points
+    ]
+    columns = ["agent", "price", "decodes", "regret", "gain over best fixed"]
+    return TextTable("What the decodes paid for training bring", columns, rows) if rows else None
+
+
+def off_policy_table(comparison: Comparison) -> TextTable | None:
+    """What logged decisions alone would have told of the best agent, beside the truth."""
+    check = comparison.off_policy
+    if check is None:
+        return None
+    rows = [["truth", f"{check.truth:.3f}", "–"]]
+    for name, estimate in check.estimates.items():
+        value, low, high = estimate.reward
+        size = estimate.effective_sample_size
+        worth = "–" if size is None else f"{size:.0f}"
+        rows.append([name, f"{value:.3f} ({low:.3f}, {high:.3f})", worth])
+    best = comparison.verdict.best_agent
+    columns = [f"mean speedup of {best}", "value (interval)", "effective\nsample size"]
+    title = f"Off-policy estimates from {check.decisions} logged decisions"
+    return TextTable(title, columns, rows)
+
+
+def paper_tables(comparison: Comparison) -> list[TextTable]:
+    """The paper's table, one per temperature."""
+    columns = ["choice", "sizes", "τ pooled", "τ per\nrequest", "mean\nspeedup", "total\nspeedup"]
+    columns.append("gain over\nbest fixed")
+    return [
+        TextTable(
+            f"The paper's table at temperature {temperature}",
+            columns,
+            [
+                [
+                    name,
+                    row.block_sizes,
+                    f"{row.acceptance_length:.2f}",
+                    f"{row.acceptance_length_per_request:.2f}",
+                    f"{row.mean_speedup:.3f}",
+                    f"{row.total_speedup:.3f}",
+                    gain_text(row.gain),
+                ]
+                for name, row in rows.items()
+            ],
+        )
+        for temperature, rows in comparison.paper_table.items()
+    ]
+
+
 def speedup_table(comparison: Comparison) -> TextTable:
     """Mean speedup of every fixed size, overall and by family."""
     sizes = comparison.speedups[ALL_PROMPTS]
@@ -116,11 +204,36 @@ def speedup_table(comparison: Comparison) -> TextTable:
     return TextTable("Mean speedup by block size", ["prompts", *map(str, sizes)], rows)
 
 
+def crossfit_line(comparison: Comparison) -> str:
+    """What an oracle that cannot profit from noise achieves, in one sentence."""
+    found = comparison.crossfit
+    if found is None:
+        return "No test prompt was measured twice, so the oracle could not be cross-fitted."
+    how = {
+        "replicates": "chosen on a prompt's other samples and judged on the one left out",
+        "stopwatch": "chosen by predicted and judged by measured seconds",
+    }[found.source]
+    return (
+        f"Cross-fitted oracle ({how}, {found.rows} rows of {found.prompts} prompts): mean speedup "
+        f"{found.mean_speedup:.3f}; on the same rows the oracle that profits from noise has "
+        f"{found.in_sample:.3f} and the best fixed size {found.fixed:.3f}."
+    )
+
+
 def verdict_line(comparison: Comparison) -> str:
     """What to deploy and why, in one sentence."""
     verdict = comparison.verdict
     what = verdict.ship if verdict.block_size is None else f"fixed block size {verdict.block_size}"
     return f"Verdict: ship {what}: {verdict.reason}."
+
+
+def _share(interval: Interval) -> str:
+    """Render a share of the gap in percent with its interval, if there is a gap."""
+    if math.isnan(interval.value):
+        return "–"
+    if math.isnan(interval.low) or interval.low == interval.high:
+        return f"{interval.value:.0%}"
+    return f"{interval.value:.0%} ({100 * interval.low:.0f}, {100 * interval.high:.0f})"
 
 
 def gain_text(gain: Interval) -> str:

@@ -1,4 +1,4 @@
-"""Read DFlash drafter checkpoints: local folders or hub ids, in the z-lab layout."""
+"""Read DFlash drafter checkpoints: local folders or hub ids, in z-lab's or speculators' layout."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from blockpilot_rl.errors import BlockPilotError, one_line
-from blockpilot_rl.models.drafter import DFlashConfig, DFlashDraftModel
+from blockpilot_rl.models.drafter import DFlashDraftModel
+from blockpilot_rl.models.drafter_config import OWN_MODULES, DFlashConfig
+from blockpilot_rl.models.speculators import is_speculators, translate_config, translate_tensors
 
-ARCHITECTURES = ("DFlashDraftModel",)
+ARCHITECTURE = "DFlashDraftModel"
 
 
 def resolve_checkpoint(name: str | Path, kind: str) -> Path:
@@ -58,29 +60,37 @@ def resolve_checkpoint(name: str | Path, kind: str) -> Path:
         ) from error
 
 
-def read_config(folder: Path) -> DFlashConfig:
-    """Read a drafter's config in either z-lab shape.
-
-    Raises:
-        BlockPilotError: If the file is not JSON or is of another architecture.
-    """
+def _read_values(folder: Path) -> dict[str, Any]:
+    """Read what a drafter's config states, in z-lab's terms."""
     path = folder / "config.json"
     try:
-        raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        raw: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise BlockPilotError(f"drafter config {path} cannot be read as JSON: {error}") from error
     if not isinstance(raw, dict):
         raise BlockPilotError(f"drafter config {path} holds no JSON object")
+    if is_speculators(raw):
+        return translate_config(raw, str(folder))
     architectures = raw.get("architectures") or []
-    if not set(architectures) & set(ARCHITECTURES):
+    if ARCHITECTURE not in architectures:
         raise BlockPilotError(
-            f"drafter {folder} has architecture {architectures}, not {ARCHITECTURES[0]}; "
+            f"drafter {folder} has architecture {architectures}, not {ARCHITECTURE}; "
             "give a DFlash drafter"
         )
-    try:
-        return DFlashConfig(**{k: v for k, v in raw.items() if k not in ("model_type", "auto_map")})
-    except (TypeError, ValueError, StrictDataclassError) as error:
-        raise BlockPilotError(f"drafter config {path} is invalid: {one_line(error)}") from error
+    return {name: raw[name] for name in raw if name not in ("model_type", "auto_map")}
+
+
+def _read_tensors(folder: Path) -> dict[str, torch.Tensor]:
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise BlockPilotError(f"drafter {folder} has no *.safetensors file")
+    tensors: dict[str, torch.Tensor] = {}
+    for file in files:
+        try:
+            tensors.update(load_file(file))
+        except (OSError, SafetensorError) as error:
+            raise BlockPilotError(f"drafter weights {file} are corrupt: {error}") from error
+    return tensors
 
 
 def load_drafter(
@@ -98,17 +108,28 @@ def load_drafter(
             tensors do not match the model's one to one.
     """
     folder = resolve_checkpoint(name, "drafter")
-    config = read_config(folder)
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise BlockPilotError(f"drafter {folder} has no *.safetensors file")
-    tensors: dict[str, torch.Tensor] = {}
-    for file in files:
-        try:
-            tensors.update(load_file(file))
-        except (OSError, SafetensorError) as error:
-            raise BlockPilotError(f"drafter weights {file} are corrupt: {error}") from error
+    values = _read_values(folder)
+    tensors = translate_tensors(_read_tensors(folder), values.get("draft_vocab_size"), str(folder))
+    # What a drafter has of its own shows in its tensors, whatever its config says.
+    owned = {f"has_own_{name}": True for name in OWN_MODULES if f"{name}.weight" in tensors}
+    try:
+        config = DFlashConfig(**{**values, **owned})
+    except (TypeError, ValueError, StrictDataclassError) as error:
+        raise BlockPilotError(
+            f"drafter config {folder / 'config.json'} is invalid: {one_line(error)}"
+        ) from error
     model = _build(config, folder)
+    _check_tensors(model, tensors, folder)
+    model.load_state_dict(tensors)
+    # Parameters alone: rotary frequencies lose positions when they are rounded.
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype or tensors["fc.weight"].dtype)
+    model.to(device)  # type: ignore[arg-type]  # transformers' decorator hides the signature
+    model.eval()  # type: ignore[no-untyped-call]
+    return model
+
+
+def _check_tensors(model: DFlashDraftModel, tensors: dict[str, torch.Tensor], folder: Path) -> None:
     expected = {key: value.shape for key, value in model.state_dict().items()}
     missing = sorted(expected.keys() - tensors.keys())
     unclaimed = sorted(tensors.keys() - expected.keys())
@@ -124,13 +145,6 @@ def load_drafter(
             f"drafter {folder}: tensor {key} has shape {tuple(tensors[key].shape)}, "
             f"the config wants {tuple(expected[key])}"
         )
-    model.load_state_dict(tensors)
-    # Parameters alone: rotary frequencies lose positions when they are rounded.
-    for parameter in model.parameters():
-        parameter.data = parameter.data.to(dtype or tensors["fc.weight"].dtype)
-    model.to(device)  # type: ignore[arg-type]  # transformers' decorator hides the signature
-    model.eval()  # type: ignore[no-untyped-call]
-    return model
 
 
 def _build(config: DFlashConfig, folder: Path) -> DFlashDraftModel:

@@ -61,20 +61,32 @@ def default_target_folder() -> Path:
         BlockPilotError: If the wheel is missing, corrupt, or the cache cannot be written.
     """
     folder = cache_folder() / f"smollm2-135m-instruct-{GGUF_SHA256[:12]}"
-    if folder.is_dir():
-        return folder
-    gguf = locate_gguf()
+    if not folder.is_dir():
+        convert_once(locate_gguf(), folder, GGUF_SHA256)
+    return folder
+
+
+def convert_once(gguf: Path, folder: Path, sha256: str | None = None) -> None:
+    """Convert a GGUF file unless its folder is there; processes wait for each other.
+
+    Args:
+        gguf: The file.
+        folder: Folder to create, in a cache.
+        sha256: Expected digest of the file, or None to accept any.
+
+    Raises:
+        BlockPilotError: If the file is corrupt, or the cache cannot be written.
+    """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
             if not folder.is_dir():
-                convert_gguf(gguf, folder, GGUF_SHA256)
+                convert_gguf(gguf, folder, sha256)
     except OSError as error:
         raise BlockPilotError(
             f"cannot write the model cache {folder.parent} ({error.strerror}); "
             f"set {CACHE_VARIABLE} to a folder that can be written"
         ) from error
-    return folder
 
 
 def convert_gguf(gguf: Path, folder: Path, sha256: str | None = None) -> None:

@@ -4,6 +4,10 @@ A few Qwen3-style layers read the target's hidden states as extra keys and value
 `[anchor, mask, mask, …]` into one guess per position (Chen et al., "DFlash: Block Diffusion for
 Flash Speculative Decoding", 2026). Tensor names and config follow the z-lab checkpoints, and
 `forward` follows the interface of transformers' own DFlash generation.
+
+Layers of kind `sliding_attention` see less than `sliding_window` positions back and, unless
+`is_causal` is false, nothing ahead, as in z-lab's reference since the summer of 2026 and in vLLM.
+The reference's first releases ignored both under SDPA.
 """
 
 from __future__ import annotations
@@ -11,9 +15,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from huggingface_hub.dataclasses import strict
 from torch import nn
-from transformers import Qwen3Config
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.models.qwen3.modeling_qwen3 import (
@@ -25,122 +27,50 @@ from transformers.models.qwen3.modeling_qwen3 import (
     rotate_half,
 )
 
-from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.models.drafter_config import (
+    DFlashConfig,
+    default_target_layer_ids,
+    validate_drafter_config,
+)
+
+__all__ = ["DFlashConfig", "DFlashDraftModel", "default_target_layer_ids", "visible"]
 
 
-def default_target_layer_ids(num_target_layers: int, num_draft_layers: int) -> list[int]:
-    """Spread the feature layers evenly over the target, as DFlash does when a config names none.
-
-    Python's `round` (half to even) is part of the format: 30 target layers and 5 draft layers give
-    `[1, 8, 14, 20, 27]`.
+def visible(
+    queries: torch.Tensor, keys: torch.Tensor, window: int | None, causal: bool
+) -> torch.Tensor | None:
+    """Tell which keys a drafter's layer lets each query see.
 
     Args:
-        num_target_layers: Decoder layers of the target.
-        num_draft_layers: Layers of the drafter, one feature layer for each.
+        queries: Position of each query, `[..., n]`.
+        keys: Position of each key, `[..., length]`.
+        window: Positions less than this far away are seen; None for all.
+        causal: Whether later positions are not seen.
 
     Returns:
-        0-based decoder layer ids, increasing.
+        Boolean `[..., n, length]`, or None if all are seen.
     """
-    if num_draft_layers == 1:
-        return [num_target_layers // 2]
-    first, last = 1, num_target_layers - 3
-    step = (last - first) / (num_draft_layers - 1)
-    return [round(first + i * step) for i in range(num_draft_layers)]
-
-
-@strict
-class DFlashConfig(Qwen3Config):
-    """Configuration of a DFlash drafter, in the shape of the z-lab checkpoints.
-
-    `block_size` may stand at the top level or inside `dflash_config`; both load to the same model.
-
-    Attributes:
-        block_size: Tokens per block the drafter was trained for, the anchor included.
-        num_target_layers: Decoder layers of the target.
-        dflash_config: `mask_token_id` (a token of the target's vocabulary) and, optionally,
-            `target_layer_ids` (0-based decoder layers whose outputs are the features).
-        draft_vocab_size: Size of the reduced draft vocabulary, or None for the target's own.
-    """
-
-    model_type = "dflash"
-
-    block_size: int | None = None
-    num_target_layers: int | None = None
-    dflash_config: dict[str, Any] | None = None
-    draft_vocab_size: int | None = None
-
-    def __post_init__(self, **kwargs: Any) -> None:
-        """Normalise both config shapes to one and check what generation depends on."""
-        inner = dict(self.dflash_config or {})
-        self.block_size = self.block_size or inner.pop("block_size", None) or 16
-        if inner.get("target_layer_ids") is None and self.num_target_layers is not None:
-            inner["target_layer_ids"] = default_target_layer_ids(
-                self.num_target_layers, self.num_hidden_layers
-            )
-        self.dflash_config = inner
-        super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]
-
-    @property
-    def mask_token_id(self) -> int | None:
-        """Token whose embedding fills the positions to be drafted."""
-        return (self.dflash_config or {}).get("mask_token_id")
-
-    @property
-    def target_layer_ids(self) -> list[int] | None:
-        """0-based decoder layers of the target whose outputs are the features, in order."""
-        return (self.dflash_config or {}).get("target_layer_ids")
-
-
-def validate_drafter_config(config: DFlashConfig) -> None:
-    """Check what drafting depends on and a bare config may leave out.
-
-    Raises:
-        BlockPilotError: If the mask token or the feature layers are missing or unusable.
-    """
-    if config.mask_token_id is None:
-        raise BlockPilotError(
-            "drafter config has no mask_token_id: add dflash_config.mask_token_id"
-        )
-    for name in ("pad_token_id", "eos_token_id"):
-        special = getattr(config, name)
-        if config.mask_token_id in (special if isinstance(special, list) else [special]):
-            raise BlockPilotError(
-                f"drafter config: mask_token_id {config.mask_token_id} is also the {name}; "
-                "a mask must be a token that never occurs in text"
-            )
-    if not config.target_layer_ids:
-        raise BlockPilotError(
-            "drafter config names no target_layer_ids and no num_target_layers to derive them from"
-        )
-    for name in ("mask_token_id", "block_size"):
-        if not isinstance(getattr(config, name), int):
-            raise BlockPilotError(
-                f"drafter config: {name} {getattr(config, name)!r} must be a whole number"
-            )
-    if config.num_target_layers is not None:
-        allowed = range(config.num_target_layers - 1)
-        outside = [i for i in config.target_layer_ids if i not in allowed]
-        if outside:
-            raise BlockPilotError(
-                f"drafter config: target_layer_ids {outside} are outside 0..{allowed.stop - 1} "
-                "(0-based decoder layers; the last layer's output is normalised and not a feature)"
-            )
-    if config.block_size is None or config.block_size < 2:
-        raise BlockPilotError(f"drafter config: block_size {config.block_size} must be at least 2")
+    if window is None and not causal:
+        return None
+    distance = queries[..., None] - keys[..., None, :]
+    near = distance >= 0 if causal else torch.ones_like(distance, dtype=torch.bool)
+    return near if window is None else near & (distance.abs() < window)
 
 
 class DFlashAttention(Qwen3Attention):
-    """Attention of the block over the target's context and over itself, in both directions."""
+    """Attention of the block over the target's context and over itself."""
 
     def __init__(self, config: DFlashConfig, layer_idx: int) -> None:
-        """Build the projections of `Qwen3Attention` and drop its causality."""
+        """Build the projections of `Qwen3Attention`, with causality as the config has it."""
         super().__init__(config, layer_idx)
-        self.is_causal = False
+        sliding = (config.layer_types or [])[layer_idx] == "sliding_attention"
+        self.is_causal = sliding if config.causal is None else config.causal
 
     def forward(
         self,
         hidden_states: torch.Tensor,
         context: torch.Tensor,
+        positions: torch.Tensor,
         position_embeddings: tuple[torch.Tensor, torch.Tensor],
         attention_mask: torch.Tensor | None,
         cache: Cache | None = None,
@@ -150,6 +80,7 @@ class DFlashAttention(Qwen3Attention):
         Args:
             hidden_states: `[batch, block, hidden]`.
             context: Projected target features, `[batch, new, hidden]`.
+            positions: Position of every key, `[batch, cached + new + block]`.
             position_embeddings: Cosine and sine, `[batch, new + block, head_dim]`.
             attention_mask: Boolean or additive, broadcastable to
                 `[batch, heads, block, cached + new + block]`, or None to attend everywhere.
@@ -170,27 +101,30 @@ class DFlashAttention(Qwen3Attention):
         key = key * cos + rotate_half(key) * sin
         if cache is not None:
             key, value = cache.update(key, value, self.layer_idx)
-        if self.sliding_window is not None:
-            attention_mask = self._windowed(attention_mask, block, key.shape[2], query.device)
+        attention_mask = self._masked(attention_mask, block, positions, key.shape[2])
         output = nn.functional.scaled_dot_product_attention(
             query, key, value, attn_mask=attention_mask, scale=self.scaling, enable_gqa=True
         )
         projected: torch.Tensor = self.o_proj(output.transpose(1, 2).reshape(batch, block, -1))
         return projected
 
-    def _windowed(
-        self, mask: torch.Tensor | None, block: int, length: int, device: torch.device
-    ) -> torch.Tensor:
-        """Restrict a mask to keys less than `sliding_window` positions away (contiguous keys)."""
-        if mask is not None and mask.shape[-1] != length:
-            raise BlockPilotError("sliding-window drafters need masks over all cached keys")
-        keys = torch.arange(length, device=device)
-        distance = (keys[-block:, None] - keys[None, :]).abs()
-        assert self.sliding_window is not None
-        near = (distance < self.sliding_window)[None, None]
+    def _masked(
+        self, mask: torch.Tensor | None, block: int, positions: torch.Tensor, length: int
+    ) -> torch.Tensor | None:
+        """Restrict a mask to what this layer sees of the last `length` keys.
+
+        Caches with a window hand out fewer keys than there are positions.
+        """
+        mask = None if mask is None else mask[..., -length:]
+        seen = visible(
+            positions[:, -block:], positions[:, -length:], self.sliding_window, self.is_causal
+        )
+        if seen is None:
+            return mask
+        seen = seen[:, None]
         if mask is None:
-            return near
-        return near & mask if mask.dtype == torch.bool else mask.masked_fill(~near, float("-inf"))
+            return seen
+        return seen & mask if mask.dtype == torch.bool else mask.masked_fill(~seen, float("-inf"))
 
 
 class DFlashLayer(nn.Module):
@@ -208,21 +142,28 @@ class DFlashLayer(nn.Module):
         self,
         hidden_states: torch.Tensor,
         context: torch.Tensor,
+        positions: torch.Tensor,
         position_embeddings: tuple[torch.Tensor, torch.Tensor],
         attention_mask: torch.Tensor | None,
         cache: Cache | None,
     ) -> torch.Tensor:
         """Run the layer; shapes as in `DFlashAttention.forward`."""
         hidden_states = hidden_states + self.self_attn(
-            self.input_layernorm(hidden_states), context, position_embeddings, attention_mask, cache
+            self.input_layernorm(hidden_states),
+            context,
+            positions,
+            position_embeddings,
+            attention_mask,
+            cache,
         )
         mixed: torch.Tensor = self.mlp(self.post_attention_layernorm(hidden_states))
         return hidden_states + mixed
 
 
 class DFlashDraftModel(Qwen3PreTrainedModel):
-    """DFlash drafter without embeddings or head: both are the target's own.
+    """DFlash drafter: embeddings and head are the target's, unless its config says otherwise.
 
+    transformers' own DFlash generation always reads the target's, and the whole of its vocabulary.
     With a reduced draft vocabulary, the buffer `d2t` maps draft id `i` to target id `i + d2t[i]`
     (the convention of vllm-project/speculators).
     """
@@ -251,7 +192,34 @@ class DFlashDraftModel(Qwen3PreTrainedModel):
         self.rotary_emb = Qwen3RotaryEmbedding(config)
         if config.draft_vocab_size is not None:
             self.register_buffer("d2t", torch.zeros(config.draft_vocab_size, dtype=torch.long))
+        if config.owns("embed_tokens"):
+            self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        if config.owns("lm_head"):
+            rows = config.draft_vocab_size or config.vocab_size
+            self.lm_head = nn.Linear(config.hidden_size, rows, bias=False)
         self.post_init()  # type: ignore[no-untyped-call]
+
+    def own(self, module: str) -> Any:
+        """Give this one of `OWN_MODULES`, or None if the target's serves."""
+        return getattr(self, module) if self.config.owns(module) else None
+
+    def release(self, module: str) -> None:
+        """Drop this one of `OWN_MODULES`, so that the target's serves."""
+        delattr(self, module)
+        self.config.dflash_config.pop(f"has_own_{module}")
+
+    def draft_head(self, target_head: torch.Tensor) -> torch.Tensor:
+        """Rows that score the draft vocabulary, `[draft_vocab, hidden]`.
+
+        Args:
+            target_head: The target's, `[vocab, hidden]`.
+        """
+        own = self.own("lm_head")
+        if own is not None:
+            weight: torch.Tensor = own.weight.detach()
+            return weight
+        ids = self.draft_token_ids
+        return target_head if ids is None else target_head[ids].contiguous()
 
     @property
     def draft_token_ids(self) -> torch.Tensor | None:
@@ -297,8 +265,8 @@ class DFlashDraftModel(Qwen3PreTrainedModel):
         Returns:
             The final hidden states, `[batch, block, hidden]`, to be read by the target's head.
         """
+        past = cache.get_seq_length() if cache is not None else 0
         if position_ids is None:
-            past = cache.get_seq_length() if cache is not None else 0
             length = context_hidden_states.shape[1] + noise_embeds.shape[1]
             position_ids = torch.arange(past, past + length, device=noise_embeds.device)[None]
         if attention_mask is not None and attention_mask.dim() == 2:
@@ -308,8 +276,10 @@ class DFlashDraftModel(Qwen3PreTrainedModel):
         context = self.project(context_hidden_states)
         hidden_states = noise_embeds
         position_embeddings = self.rotary_emb(hidden_states, position_ids)
+        cached = position_ids[:, :1] + torch.arange(-past, 0, device=position_ids.device)
+        positions = torch.cat([cached, position_ids], dim=1)
         for layer in self.layers:
             hidden_states = layer(
-                hidden_states, context, position_embeddings, attention_mask, cache
+                hidden_states, context, positions, position_embeddings, attention_mask, cache
             )
         return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_states), cache=cache)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedModel
 
 from blockpilot_rl.errors import BlockPilotError
@@ -20,10 +23,15 @@ def check_architecture(folder: Path, config: Any) -> None:
         config: Its config.
 
     Raises:
-        BlockPilotError: If it is an encoder-decoder, or a layer keeps a state.
+        BlockPilotError: If it is an encoder-decoder or a multimodal model, or a layer keeps a
+            state.
     """
     if getattr(config, "is_encoder_decoder", False):
         raise BlockPilotError(f"target {folder} is an encoder-decoder; give a decoder-only model")
+    if config.get_text_config(decoder=True) is not config:
+        raise BlockPilotError(
+            f"target {folder} is a multimodal {config.model_type} model; give a model of text alone"
+        )
     kinds = set(getattr(config, "layer_types", None) or [])
     recurrent = sorted(kinds - {"full_attention", "sliding_attention"})
     model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
@@ -67,6 +75,29 @@ def check_fit(target: PreTrainedModel, drafter: DFlashDraftModel) -> None:
         )
 
 
+def share_modules(target: PreTrainedModel, drafter: DFlashDraftModel) -> None:
+    """Drop a drafter's copies of the target's embeddings and head; what differs stays its own.
+
+    Args:
+        target: The target.
+        drafter: A drafter that fits it; changed in place.
+    """
+    embedding: Any = target.get_input_embeddings()
+    own = drafter.own("embed_tokens")
+    # A target that scales its embeddings gives others than its table holds.
+    if own is not None and type(embedding) is nn.Embedding and _same(own, embedding.weight):
+        drafter.release("embed_tokens")
+    head: Any = target.get_output_embeddings()
+    own, ids = drafter.own("lm_head"), drafter.draft_token_ids
+    if own is not None and _same(own, head.weight if ids is None else head.weight[ids]):
+        drafter.release("lm_head")
+
+
+def _same(module: Any, weight: torch.Tensor) -> bool:
+    """Whether a module's weight is another one, up to the rounding that bfloat16 files have."""
+    return torch.equal(module.weight.bfloat16(), weight.bfloat16())
+
+
 def check_layer_ids(target: PreTrainedModel, layer_ids: Sequence[int]) -> None:
     """Check that a drafter may read these 0-based decoder layers of a target.
 
@@ -99,6 +130,23 @@ def check_mask_token(target: PreTrainedModel, token: int) -> None:
                 f"drafter's mask token {token} is the target's {name}; a mask must be a token that "
                 "never occurs in text"
             )
+
+
+def max_positions(config: Any) -> int:
+    """Positions that a model can address without changing how it encodes earlier ones.
+
+    A `longrope` model turns to other frequencies past its original length, which a block that
+    crosses it would do too early. Models without positions (ALiBi) have no limit.
+
+    Args:
+        config: A target's or a drafter's.
+    """
+    limits = [getattr(config, name, None) for name in ("max_position_embeddings", "max_seq_len")]
+    rope = getattr(config, "rope_parameters", None) or {}
+    for part in (rope, *rope.values()):
+        if isinstance(part, dict) and part.get("rope_type") == "longrope":
+            limits.append(part["original_max_position_embeddings"])
+    return min((int(limit) for limit in limits if limit is not None), default=sys.maxsize)
 
 
 def vocabulary_size(target: PreTrainedModel) -> int:

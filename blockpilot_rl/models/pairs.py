@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import torch
+from jinja2 import TemplateError
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -25,11 +28,17 @@ from blockpilot_rl.errors import BlockPilotError, closest, one_line
 from blockpilot_rl.models.checkpoints import load_drafter, resolve_checkpoint
 from blockpilot_rl.models.default_target import (
     cache_folder,
-    convert_gguf,
+    convert_once,
     default_target_folder,
 )
 from blockpilot_rl.models.drafter import DFlashDraftModel
-from blockpilot_rl.models.fit import check_architecture, check_fit, token_ids
+from blockpilot_rl.models.fit import (
+    check_architecture,
+    check_fit,
+    max_positions,
+    share_modules,
+    token_ids,
+)
 from blockpilot_rl.provenance import sha256_file
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -50,6 +59,9 @@ class Pair:
         target_name: What was asked for: a hub id or a folder's name.
         drafter_name: Likewise for the drafter.
         stop_token_ids: Tokens that end a text.
+        template: Options of the chat template that prompts are rendered with, such as
+            `enable_thinking`; they change acceptance, so records and policies repeat them. None if
+            prompts come as tokens from elsewhere.
     """
 
     target: PreTrainedModel
@@ -58,6 +70,7 @@ class Pair:
     target_name: str
     drafter_name: str | None
     stop_token_ids: tuple[int, ...]
+    template: Mapping[str, Any] | None = None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -77,10 +90,8 @@ class Pair:
     @property
     def max_length(self) -> int:
         """Positions that both models can address."""
-        limits = [int(self.target.config.max_position_embeddings)]
-        if self.drafter is not None:
-            limits.append(int(self.drafter.config.max_position_embeddings))
-        return min(limits)
+        models = (self.target, self.drafter)
+        return min(max_positions(model.config) for model in models if model is not None)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -97,26 +108,50 @@ class Pair:
 
         Args:
             messages: Turns with `role` and `content`.
-            **template: Options of the chat template, such as `enable_thinking`.
+            **template: Options of the chat template for this conversation, over the pair's own.
 
         Returns:
             Token ids, `[1, n]`, on the pair's device.
 
         Raises:
-            BlockPilotError: If the conversation is empty or the tokenizer has no chat template.
+            BlockPilotError: If the conversation is empty, or the chat template is missing, lacks
+                these options or refuses the conversation.
         """
         if not messages or not messages[-1]["content"].strip():
             raise BlockPilotError("the prompt is empty; give some text")
-        if self.tokenizer.chat_template is None:
-            raise BlockPilotError(f"target {self.target_name} has no chat template")
-        ids: Any = self.tokenizer.apply_chat_template(
-            list(messages),
-            add_generation_prompt=True,
-            return_tensors="pt",
-            return_dict=False,
-            **template,
-        )
+        options = {**(self.template or {}), **template}
+        _check_template(self.tokenizer, options, self.target_name)
+        try:
+            ids: Any = self.tokenizer.apply_chat_template(
+                list(messages),
+                add_generation_prompt=True,
+                return_tensors="pt",
+                return_dict=False,
+                **options,
+            )
+        except TemplateError as error:
+            raise BlockPilotError(
+                f"target {self.target_name} refuses this conversation: {one_line(error)}"
+            ) from error
         return ids.to(self.device)  # type: ignore[no-any-return]
+
+
+def _check_template(
+    tokenizer: PreTrainedTokenizerBase, options: Mapping[str, Any], target_name: str
+) -> None:
+    """Refuse options that a chat template would ignore in silence."""
+    templates = tokenizer.chat_template
+    if templates is None:
+        raise BlockPilotError(f"target {target_name} has no chat template")
+    text = templates if isinstance(templates, str) else " ".join(templates.values())
+    # What the renderer itself takes is no option of the template.
+    known = set(re.findall(r"\w+", text)) - set(signature(tokenizer.apply_chat_template).parameters)
+    for name in options:
+        if name not in known:
+            raise BlockPilotError(
+                f"target {target_name} has a chat template without the option {name!r}."
+                f"{closest(name, known)}"
+            )
 
 
 def _fingerprint(*models: PreTrainedModel | None) -> str:
@@ -159,6 +194,19 @@ def parse_dtype(name: str) -> torch.dtype:
     return DTYPES[full]
 
 
+def check_device(device: str) -> None:
+    """Check that tensors can be put on a device, before anything is loaded.
+
+    Raises:
+        BlockPilotError: If not.
+    """
+    try:
+        torch.empty(1, device=device)
+    # Builds without an accelerator, absent ones and full ones fail each in their own way.
+    except Exception as error:
+        raise BlockPilotError(f"models cannot run on {device}: {one_line(error)}") from error
+
+
 def load_pair(
     target: str | Path | None = None,
     drafter: str | Path | None = None,
@@ -166,6 +214,7 @@ def load_pair(
     device: str = "cpu",
     *,
     with_drafter: bool = True,
+    template: Mapping[str, Any] | None = None,
 ) -> Pair:
     """Load a target with its drafter and check that they fit.
 
@@ -175,15 +224,20 @@ def load_pair(
         dtype: `float32`, `bfloat16` or `float16`, for both models.
         device: Where to put both models.
         with_drafter: False loads the target alone.
+        template: Options of the chat template, such as `enable_thinking`.
 
     Raises:
         BlockPilotError: If something is missing, corrupt, unsupported, or the two do not fit.
     """
     torch_dtype = parse_dtype(dtype)
+    check_device(device)
     transformers_logging.disable_progress_bar()
     folder = _target_folder(target)
     model = _load_target(folder, torch_dtype, device)
     tokenizer = _load_tokenizer(folder)
+    target_name = DEFAULT_TARGET if target is None else _short_name(target)
+    if template:
+        _check_template(tokenizer, template, target_name)
     draft_model = None
     if with_drafter:
         if drafter is None and target is not None:
@@ -192,13 +246,15 @@ def load_pair(
             )
         draft_model = load_drafter(drafter or BUNDLED_DRAFTER, torch_dtype, device)
         check_fit(model, draft_model)
+        share_modules(model, draft_model)
     return Pair(
         target=model,
         tokenizer=tokenizer,
         drafter=draft_model,
-        target_name=DEFAULT_TARGET if target is None else _short_name(target),
+        target_name=target_name,
         drafter_name=None if draft_model is None else _short_name(drafter or "bundled"),
         stop_token_ids=_stop_tokens(model, tokenizer),
+        template=dict(template or {}),
     )
 
 
@@ -217,9 +273,7 @@ def _target_folder(target: str | Path | None) -> Path:
     if not path.is_file():
         raise BlockPilotError(f"target {path} does not exist")
     folder = cache_folder() / f"{path.stem.lower()}-{sha256_file(path)[:12]}"
-    if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        convert_gguf(path, folder)
+    convert_once(path, folder)
     return folder
 
 

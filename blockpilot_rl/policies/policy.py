@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -130,7 +131,10 @@ class BlockSizePolicy(nn.Module):
     scale: torch.Tensor
 
     def __init__(self, config: PolicyConfig) -> None:
-        """Build the network with the scaler at identity."""
+        """Build the network with the scaler at identity and the weights at 0.
+
+        Nothing is drawn, so the global random generator stays as it is.
+        """
         super().__init__()
         self.config = config
         width = config.state.width
@@ -138,9 +142,9 @@ class BlockSizePolicy(nn.Module):
         self.register_buffer("scale", torch.ones(width))
         layers: list[nn.Module] = []
         for out in config.hidden:
-            layers += [nn.Linear(width, out), _ACTIVATIONS[config.activation]()]
+            layers += [_zero_linear(width, out), _ACTIVATIONS[config.activation]()]
             width = out
-        layers.append(nn.Linear(width, len(config.arms)))
+        layers.append(_zero_linear(width, len(config.arms)))
         self.net = nn.Sequential(*layers)
 
     @classmethod
@@ -192,6 +196,20 @@ class BlockSizePolicy(nn.Module):
         return scores
 
     @torch.inference_mode()
+    def usable(self, states: np.ndarray) -> np.ndarray:
+        """Tell on which states the policy can decide.
+
+        Args:
+            states: `[n, width]`.
+
+        Returns:
+            Boolean, `[n]`: False where the state or a score is not finite, that is, where `predict`
+            and `select` take `config.fallback`.
+        """
+        _, usable = self._judge(torch.as_tensor(states))
+        return usable.cpu().numpy()
+
+    @torch.inference_mode()
     def predict(self, states: np.ndarray) -> np.ndarray:
         """Choose an arm for each state.
 
@@ -199,10 +217,14 @@ class BlockSizePolicy(nn.Module):
             states: `[n, width]`.
 
         Returns:
-            Arm indices, `[n]`.
+            Arm indices, `[n]`. A state with NaN or infinity, or whose scores overflow, gets the
+            index of `config.fallback`, and a `RuntimeWarning` says so; `usable` tells which.
         """
-        scores = self(torch.as_tensor(states, dtype=torch.float32))
-        return scores.argmax(dim=1).numpy()  # type: ignore[no-any-return]
+        scores, usable = self._judge(torch.as_tensor(states))
+        fallback = scores.new_tensor(self.arms.index(self.config.fallback), dtype=torch.int64)
+        if not bool(usable.all()):
+            self._warn(int((~usable).sum()), len(usable))
+        return torch.where(usable, scores.argmax(dim=1), fallback).cpu().numpy()
 
     @torch.inference_mode()
     def select(self, state: torch.Tensor) -> int:
@@ -212,12 +234,29 @@ class BlockSizePolicy(nn.Module):
             state: `[width]`, the groups `state_groups` in order.
 
         Returns:
-            A block size of `config.arms`; `config.fallback` if the state is not finite.
+            A block size of `config.arms`; `config.fallback`, with a `RuntimeWarning`, if the state
+            or a score is not finite.
         """
-        scores = self(state.to(self.mean)[None])[0]
-        if not bool(torch.isfinite(scores).all()):
+        scores, usable = self._judge(state[None])
+        if not bool(usable):
+            self._warn(1, 1)
             return self.config.fallback
         return self.config.arms[int(scores.argmax())]
+
+    def _judge(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Score every arm, `[n, arms]`, and tell which states can be decided on, `[n]`."""
+        states = states.to(self.mean)
+        scores = self(states)
+        # A saturated hidden layer can turn an infinite state into finite scores: look at both.
+        return scores, states.isfinite().all(dim=1) & scores.isfinite().all(dim=1)
+
+    def _warn(self, count: int, total: int) -> None:
+        warnings.warn(
+            f"{count} of {total} states are not finite or give no finite score; the fallback block "
+            f"size {self.config.fallback} is used for them",
+            RuntimeWarning,
+            stacklevel=4,  # this, the caller, its inference mode, and whoever asked
+        )
 
     def check_pair(self, fingerprint: str, template: Mapping[str, Any] | None = None) -> None:
         """Refuse a pair, or chat-template options, that the policy was not trained on.
@@ -281,6 +320,13 @@ class BlockSizePolicy(nn.Module):
         api = HfApi()
         api.create_repo(repo_id, private=private, exist_ok=True)
         api.upload_folder(repo_id=repo_id, folder_path=str(folder))
+
+
+def _zero_linear(inputs: int, outputs: int) -> nn.Linear:
+    layer = cast(nn.Linear, nn.utils.skip_init(nn.Linear, inputs, outputs))
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
 
 
 def _resolve(name: str | Path) -> Path:

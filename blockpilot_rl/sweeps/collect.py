@@ -1,17 +1,18 @@
 """Record a sweep: the state of every prompt and the outcome of every arm.
 
-The target answers each prompt once; every arm is then replayed from that answer, shard by shard,
-and a latency profile turns passes into seconds. Shards are written atomically, so a run that was
-killed goes on with the first missing one and ends in the same table.
+The target answers each prompt once, or once with each seed; every arm is then replayed from that
+answer, shard by shard. Shards are written atomically, so a run that was killed goes on with the
+first missing one and ends in the same table.
 """
 
 from __future__ import annotations
 
-import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -20,15 +21,17 @@ from torch.nn.utils.rnn import pad_sequence
 
 from blockpilot_rl.decoding.batched import Continuation
 from blockpilot_rl.decoding.decoder import Decoder
-from blockpilot_rl.decoding.latency import LatencyProfile
-from blockpilot_rl.decoding.replay import replay
+from blockpilot_rl.decoding.drafting import Blocks
+from blockpilot_rl.decoding.replay import Trace, replay, trace
 from blockpilot_rl.decoding.state import GROUPS, compute_state
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_write
-from blockpilot_rl.provenance import provenance
 from blockpilot_rl.sweeps.continuations import ContinuationStore, Progress, Shard, claim
+from blockpilot_rl.sweeps.frames import SCALARS, read_parquet
+from blockpilot_rl.sweeps.metadata import DEFAULT_ARMS, validate_arms
 from blockpilot_rl.sweeps.prompts import BUILTIN, Prompt
-from blockpilot_rl.sweeps.table import DEFAULT_ARMS, SweepMetadata, SweepTable, validate_arms
+from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.traces import Key, read_traces, write_traces
 
 
 @dataclass(frozen=True)
@@ -39,11 +42,13 @@ class SweepConfig:
         arms: Block sizes, increasing from 1.
         max_new_tokens: Budget of each continuation.
         groups: State groups to record.
+        trace: Prompts of each split to trace, the first ones, or `all`; 0 traces none.
     """
 
     arms: tuple[int, ...] = DEFAULT_ARMS
     max_new_tokens: int = 128
     groups: tuple[str, ...] = GROUPS
+    trace: int | Literal["all"] = 0
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -54,6 +59,8 @@ class SweepConfig:
         validate_arms(self.arms)
         if self.max_new_tokens < 2:
             raise BlockPilotError(f"max_new_tokens must be at least 2, not {self.max_new_tokens}")
+        if self.trace != "all" and self.trace < 0:
+            raise BlockPilotError(f"trace must be 0 (off) or more, not {self.trace}")
 
 
 @dataclass(frozen=True)
@@ -86,32 +93,75 @@ class Collection:
         """Files of all replayed shards, one per shard of answers."""
         return [self.folder / f"{path.stem}.parquet" for path in self.store.shards]
 
+    @cached_property
+    def traced(self) -> frozenset[str]:
+        """Ids of the prompts whose answers are traced."""
+        seen: Counter[str] = Counter()
+        ids = []
+        for prompt in self.store.prompts:
+            split = policy_split(prompt)
+            if self.config.trace == "all" or seen[split] < self.config.trace:
+                ids.append(prompt.id)
+            seen[split] += 1
+        return frozenset(ids)
+
     def replay_shards(self, progress: Progress = lambda done, total: None) -> None:
         """Replay every arm on the answers that have not been replayed yet.
 
         Args:
-            progress: Called with the finished prompts and their total.
+            progress: Called with the finished answers and their total.
 
         Raises:
             BlockPilotError: If answers are missing, or the folder holds shards of another sweep.
         """
         self._claim()
-        total, done = len(self.store.prompts), 0
-        by_id = {prompt.id: prompt for prompt in self.store.prompts}
+        done = 0
         for path, shard in zip(self.shards, self.store.read(), strict=True):
-            if not path.exists():
-                frame = self._record([by_id[key] for key in shard.prompt_ids], shard)
+            if not (path.exists() and _trace_file(path).exists()):
+                traces, frame = self._record(shard)
+                # A shard is finished when its rows are there, so its traces come first.
+                with atomic_write(_trace_file(path)) as partial:
+                    write_traces(partial, self.config.arms, traces)
                 with atomic_write(path) as partial:
                     frame.to_parquet(partial)
             done += len(shard.prompt_ids)
-            progress(done, total)
+            progress(done, self.store.size)
 
     def frame(self) -> pd.DataFrame:
-        """All replayed rows, in the order of the prompts.
+        """All replayed rows, in the order of the prompts and the seeds.
 
         Raises:
-            BlockPilotError: If shards are missing or of another sweep.
+            BlockPilotError: If shards are missing, corrupt or of another sweep.
         """
+        self._check_shards()
+        arms = [f"accepted_{arm}" for arm in self.config.arms]
+        frames = []
+        for path in self.shards:
+            try:
+                frames.append(read_parquet(path, [*SCALARS, "state", "output_tokens", *arms]))
+            except BlockPilotError as error:
+                raise _unreadable(error) from error
+        order = pd.MultiIndex.from_product(
+            [[prompt.id for prompt in self.store.prompts], self.store.seeds], names=["id", "seed"]
+        )
+        return pd.concat(frames).set_index(["id", "seed"]).loc[order].reset_index()
+
+    def traces(self, table: SweepTable) -> dict[int, Trace]:
+        """Traces of a table of these shards, by row number.
+
+        Raises:
+            BlockPilotError: If shards are missing, corrupt or of another sweep.
+        """
+        self._check_shards()
+        by_key: dict[Key, Trace] = {}
+        for path in self.shards:
+            try:
+                by_key |= read_traces(_trace_file(path), self.config.arms)
+            except BlockPilotError as error:
+                raise _unreadable(error) from error
+        return {row: by_key[key] for row, key in enumerate(table.keys) if key in by_key}
+
+    def _check_shards(self) -> None:
         self._claim()
         missing = [path for path in self.shards if not path.exists()]
         if missing:
@@ -119,47 +169,67 @@ class Collection:
                 f"{self.folder} lacks {len(missing)} of {len(self.shards)} shards; run the same "
                 "command again"
             )
-        rows = pd.concat([pd.read_parquet(path) for path in self.shards])
-        order = [prompt.id for prompt in self.store.prompts]
-        return rows.set_index("id").loc[order].reset_index()
 
     def _claim(self) -> None:
         """Mark the folder as this sweep's, or check that it is."""
+        pair, config = self.decoder.pair, self.config
         description: dict[str, Any] = {
-            "fingerprint": self.decoder.pair.fingerprint,
-            "dtype": str(self.decoder.pair.dtype),
+            "fingerprint": pair.fingerprint,
+            "dtype": str(pair.dtype),
             "prompts": [prompt.id for prompt in self.store.prompts],
-            "arms": list(self.config.arms),
-            "max_new_tokens": self.config.max_new_tokens,
-            "groups": list(self.config.groups),
+            "arms": list(config.arms),
+            "max_new_tokens": config.max_new_tokens,
+            "groups": list(config.groups),
+            "trace": config.trace,
+            "sampling": self.store.describe_sampling(),
+            "template": dict(pair.template or {}),
         }
         claim(self.folder / "description.json", description)
 
-    def _record(self, prompts: Sequence[Prompt], shard: Shard) -> pd.DataFrame:
-        """Replay one shard."""
-        answers, stops = shard.continuations, self.decoder.pair.stop_token_ids
-        assert self.decoder.drafter is not None
-        accepted = replay(self.decoder.drafter, answers, self.config.arms)
-        drafts = self._first_drafts(answers)
+    def _record(self, shard: Shard) -> tuple[dict[Key, Trace], pd.DataFrame]:
+        """Trace or replay each answer of one shard."""
+        drafter, arms = self.decoder.drafter, self.config.arms
+        assert drafter is not None
+        answers = shard.continuations
+        wanted = [key in self.traced for key in shard.prompt_ids]
+        found = iter(trace(drafter, [a for a, w in zip(answers, wanted, strict=True) if w], arms))
+        rest = [a for a, w in zip(answers, wanted, strict=True) if not w]
+        replayed = iter(replay(drafter, rest, arms))
+        by_id = {prompt.id: prompt for prompt in self.store.prompts}
+        traces: dict[Key, Trace] = {}
         records = []
-        for prompt, answer, arms, draft in zip(prompts, answers, accepted, drafts, strict=True):
-            output = answer.output_ids.tolist()
-            record = {
-                "id": prompt.id,
-                "suite": prompt.suite,
-                "family": prompt.family,
-                "language": prompt.language,
-                "split": policy_split(prompt),
-                "prompt_tokens": len(answer.prompt_ids),
-                "finish_reason": "stop" if output[-1] in stops else "length",
-                "repetitive": is_repetitive(output),
-                "state": self._state(answer, draft).cpu().numpy(),
-                "output_tokens": answer.output_ids.int().numpy(),
-            }
-            for arm, lengths in zip(self.config.arms, arms, strict=True):
-                record[f"accepted_{arm}"] = np.array(lengths, dtype=np.int16)
-            records.append(record)
-        return pd.DataFrame(records)
+        for key, answer, traced, draft in zip(
+            shard.prompt_ids, answers, wanted, self._first_drafts(answers), strict=True
+        ):
+            if traced:
+                item = next(found)
+                traces[(key, answer.sampling.temperature, answer.sampling.seed)] = item
+                accepted = [item.trajectory(arm) for arm in range(len(arms))]
+            else:
+                accepted = next(replayed)
+            records.append(self._row(by_id[key], answer, accepted, draft))
+        return traces, pd.DataFrame(records)
+
+    def _row(
+        self, prompt: Prompt, answer: Continuation, accepted: list[list[int]], draft: torch.Tensor
+    ) -> dict[str, Any]:
+        output = answer.output_ids.tolist()
+        by_arm = zip(self.config.arms, accepted, strict=True)
+        return {
+            "id": prompt.id,
+            "temperature": answer.sampling.temperature,
+            "seed": answer.sampling.seed,
+            "suite": prompt.suite,
+            "family": prompt.family,
+            "language": prompt.language,
+            "split": policy_split(prompt),
+            "prompt_tokens": len(answer.prompt_ids),
+            "finish_reason": "stop" if output[-1] in self.decoder.pair.stop_token_ids else "length",
+            "repetitive": is_repetitive(output),
+            "state": self._state(answer, draft).cpu().numpy(),
+            "output_tokens": answer.output_ids.int().numpy(),
+            **{f"accepted_{arm}": np.array(item, dtype=np.int16) for arm, item in by_arm},
+        }
 
     @torch.inference_mode()
     def _state(self, answer: Continuation, draft_logits: torch.Tensor) -> torch.Tensor:
@@ -180,7 +250,17 @@ class Collection:
         drafter.extend(pad_sequence(features, batch_first=True).to(device), cache)
         anchors = torch.stack([answer.output_ids[0] for answer in answers]).to(device)
         rows = torch.arange(len(answers), device=device)
-        return drafter.draft_at(rows, starts, anchors, block_size, cache)
+        blocks = Blocks(rows, starts, anchors, torch.full_like(rows, block_size))
+        states = drafter.draft_at(blocks, cache).view(len(rows), block_size, -1)
+        return drafter.logits(states[:, 1:])
+
+
+def _trace_file(shard: Path) -> Path:
+    return shard.with_name(shard.name.replace("shard", "trace"))
+
+
+def _unreadable(error: BlockPilotError) -> BlockPilotError:
+    return BlockPilotError(f"{error}; remove the file and run the same command again")
 
 
 def policy_split(prompt: Prompt) -> str:
@@ -190,101 +270,6 @@ def policy_split(prompt: Prompt) -> str:
     of policies everywhere else.
     """
     return "train" if prompt.suite != BUILTIN and prompt.split == "drafter" else prompt.split
-
-
-def assemble(
-    collection: Collection, profile: LatencyProfile, latency_dtype: str, device: str
-) -> SweepTable:
-    """Put the shards together and price every arm.
-
-    Args:
-        collection: A sweep whose shards are all there.
-        profile: What the passes cost.
-        latency_dtype: Dtype that the profile was measured in.
-        device: Device that it was measured on, in words.
-
-    Raises:
-        BlockPilotError: If shards are missing, or no prompt is left to record.
-    """
-    frame, config = collection.frame(), collection.config
-    # A text that ends with its first token has no decode pass, so nothing to choose or to time.
-    short = frame["output_tokens"].map(len) < 2
-    left_out = frame.loc[short, "id"].to_list()
-    frame = frame[~short].reset_index(drop=True)
-    if frame.empty:
-        raise BlockPilotError("every prompt ended with its first token; nothing to record")
-    accepted = [
-        list(row) for row in zip(*(frame[f"accepted_{arm}"] for arm in config.arms), strict=True)
-    ]
-    seconds = np.array(
-        [
-            [
-                profile.decode_seconds(arm, int(length), emitted)
-                for arm, emitted in zip(config.arms, row, strict=True)
-            ]
-            for length, row in zip(frame["prompt_tokens"], accepted, strict=True)
-        ]
-    )
-    decoder = collection.decoder
-    pair = decoder.pair
-    metadata = SweepMetadata(
-        arms=config.arms,
-        default_block_size=pair.block_size,
-        target=pair.target_name,
-        drafter=str(pair.drafter_name),
-        fingerprint=pair.fingerprint,
-        dtype=str(pair.dtype).removeprefix("torch."),
-        latency_dtype=latency_dtype,
-        device=device,
-        temperature=0.0,
-        max_new_tokens=config.max_new_tokens,
-        template={},
-        state=decoder.state_layout(config.groups),
-        latency=profile.to_dict(),
-        provenance={**provenance(), "ended_with_first_token": left_out},
-    )
-    return SweepTable(
-        metadata=metadata,
-        rows=frame[[name for name in frame if name in SweepTable.SCALARS]],
-        states=np.stack(frame["state"].to_list()).astype(np.float32),
-        output_tokens=frame["output_tokens"].to_list(),
-        accepted=accepted,
-        seconds=seconds,
-        measured_seconds=np.full(seconds.shape, np.nan),
-    )
-
-
-def measure_rows(
-    decoder: Decoder,
-    table: SweepTable,
-    prompts: Sequence[Prompt],
-    rows: Sequence[int],
-    seed: int = 0,
-    progress: Progress = lambda done, total: None,
-) -> SweepTable:
-    """Decode some rows for real under every arm and record the measured seconds.
-
-    Arms are interleaved in random order within a prompt, after a warm-up.
-
-    Args:
-        decoder: The decoder to time.
-        table: The sweep.
-        prompts: Its prompts.
-        rows: Rows to decode.
-        seed: Of the order of the arms.
-        progress: Called with the finished rows and their total.
-    """
-    rng = np.random.default_rng(seed)
-    by_id = {prompt.id: prompt for prompt in prompts}
-    measured = table.measured_seconds.copy()
-    decoder.warm_up(table.arms)
-    for done, row in enumerate(rows, start=1):
-        ids = decoder.pair.encode(by_id[table.rows["id"][row]].chat())
-        prefill = decoder.prefill(ids, table.metadata.max_new_tokens, max(table.arms))
-        for arm in rng.permutation(len(table.arms)):
-            measured[row, arm] = decoder.decode(prefill, table.arms[arm]).decode_seconds
-        progress(done, len(rows))
-    return dataclasses.replace(table, measured_seconds=measured)
 
 
 def is_repetitive(tokens: Sequence[int]) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from safetensors.torch import save_file
 
 from blockpilot_rl.decoding.batched import Continuation, continue_batch
 from blockpilot_rl.decoding.forward import TargetForward
+from blockpilot_rl.decoding.sampling import GREEDY, Sampling
 from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.files import atomic_write, write_json
 from blockpilot_rl.models.pairs import Pair
@@ -31,11 +32,11 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Shard:
-    """Some prompts with their answers.
+    """Some answers.
 
     Attributes:
-        prompt_ids: Id of each prompt.
-        continuations: The target's answer to each.
+        prompt_ids: Id of the prompt of each.
+        continuations: The answers; `sampling` tells the seed of each.
     """
 
     prompt_ids: list[str]
@@ -50,16 +51,33 @@ class ContinuationStore:
         folder: Where the shards are.
         prompts: What is answered.
         max_new_tokens: Budget of each answer.
+        sampling: How tokens are chosen.
+        seeds: Every prompt is answered once with each.
     """
 
     folder: Path
     prompts: Sequence[Prompt]
     max_new_tokens: int
+    sampling: Sampling = GREEDY
+    seeds: tuple[int, ...] = (0,)
+
+    def __post_init__(self) -> None:
+        """Check the seeds.
+
+        Raises:
+            BlockPilotError: If there is none, one is repeated, or greedy answers have several.
+        """
+        validate_seeds(self.sampling, self.seeds)
+
+    @property
+    def size(self) -> int:
+        """Number of answers."""
+        return len(self.prompts) * len(self.seeds)
 
     @property
     def shards(self) -> list[Path]:
         """Files of all shards, whether they exist yet or not."""
-        count = -(-len(self.prompts) // SHARD_PROMPTS)
+        count = -(-self.size // SHARD_PROMPTS)
         return [self.folder / f"shard-{index:05d}.safetensors" for index in range(count)]
 
     def record(
@@ -78,7 +96,7 @@ class ContinuationStore:
             layer_ids: 0-based decoder layers whose outputs are the features.
             part: Which shards to make: number `part[0]` of every `part[1]`, so that several
                 processes can share the work.
-            progress: Called with the number of finished prompts and their total.
+            progress: Called with the number of finished answers and their total.
 
         Raises:
             BlockPilotError: If a prompt is too long, or the folder holds answers of another
@@ -100,19 +118,28 @@ class ContinuationStore:
                 "count": len(self.prompts),
                 "layer_ids": list(layer_ids),
                 "max_new_tokens": self.max_new_tokens,
+                "sampling": self.describe_sampling(),
+                "template": dict(pair.template) if pair.template else None,
             },
         )
         # Prompts of similar length share a shard, so that little of a batch is padding.
         order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]))
+        wanted = [(i, seed) for i in order for seed in self.seeds]
         for index, path in list(enumerate(self.shards))[part[0] :: part[1]]:
-            rows = order[index * SHARD_PROMPTS : (index + 1) * SHARD_PROMPTS]
+            rows = wanted[index * SHARD_PROMPTS : (index + 1) * SHARD_PROMPTS]
             if not path.exists():
-                batch = [encoded[i] for i in rows]
-                answers = continue_batch(target, batch, self.max_new_tokens, pair.stop_token_ids)
-                names = json.dumps([self.prompts[i].id for i in rows])
+                answers = continue_batch(
+                    target,
+                    [encoded[i] for i, _ in rows],
+                    self.max_new_tokens,
+                    pair.stop_token_ids,
+                    self.sampling,
+                    [seed for _, seed in rows],
+                )
+                names = [self.prompts[i].id for i, _ in rows]
                 with atomic_write(path) as partial:
-                    save_file(_pack(answers), partial, metadata={"prompt_ids": names})
-            progress(min((index + 1) * SHARD_PROMPTS, len(order)), len(order))
+                    save_file(_pack(answers), partial, {"prompt_ids": json.dumps(names)})
+            progress(min((index + 1) * SHARD_PROMPTS, self.size), self.size)
 
     def read(self) -> Iterator[Shard]:
         """Read shard after shard.
@@ -127,7 +154,29 @@ class ContinuationStore:
                 "command again without --part"
             )
         for path in self.shards:
-            yield _read_shard(path)
+            yield _read_shard(path, self.sampling)
+
+    def describe_sampling(self) -> dict[str, Any] | None:
+        """What tells the answers of this store from others' by sampling; None for greedy ones."""
+        if self.sampling.is_greedy:
+            return None
+        names = ("temperature", "top_k", "top_p")
+        values = {name: getattr(self.sampling, name) for name in names}
+        return {**values, "seeds": list(self.seeds)}
+
+
+def validate_seeds(sampling: Sampling, seeds: Sequence[int]) -> None:
+    """Check the seeds of answers.
+
+    Raises:
+        BlockPilotError: If there is none, one is repeated, or greedy answers have several.
+    """
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise BlockPilotError(f"seeds {list(seeds)} must be one or more, each once")
+    if sampling.is_greedy and tuple(seeds) != (0,):
+        raise BlockPilotError(
+            f"greedy answers do not depend on a seed; seeds {list(seeds)} need a temperature"
+        )
 
 
 def claim(path: Path, description: dict[str, Any]) -> None:
@@ -168,12 +217,13 @@ def _pack(answers: Sequence[Continuation]) -> dict[str, torch.Tensor]:
         "output_tokens": torch.cat([answer.output_ids for answer in answers]).int(),
         "prompt_lengths": torch.tensor([len(answer.prompt_ids) for answer in answers]),
         "output_lengths": torch.tensor([len(answer.output_ids) for answer in answers]),
+        "seeds": torch.tensor([answer.sampling.seed for answer in answers]),
         "features": torch.cat([answer.features for answer in answers]),
         "last": torch.cat([answer.last for answer in answers]),
     }
 
 
-def _read_shard(path: Path) -> Shard:
+def _read_shard(path: Path, sampling: Sampling) -> Shard:
     try:
         with safe_open(path, "pt") as file:
             packed = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -191,4 +241,10 @@ def _read_shard(path: Path) -> Shard:
         packed["last"].split(positions),
         strict=True,
     )
-    return Shard(ids, [Continuation(*part) for part in parts])
+    # Older shards hold greedy answers and no seeds.
+    seeds = packed["seeds"].tolist() if "seeds" in packed else [0] * len(ids)
+    answers = [
+        Continuation(*part, sampling=replace(sampling, seed=seed))
+        for part, seed in zip(parts, seeds, strict=True)
+    ]
+    return Shard(ids, answers)

@@ -1,123 +1,38 @@
 """The recorded sweep: prompts with their states and the outcome of every arm.
 
-A sweep is a folder of `sweep.parquet` (one row per prompt) and `metadata.json` (pair, arms,
-latency profile, provenance). Everything downstream (environments, agents, comparison) reads it.
+A sweep is a folder of `sweep.parquet` (one row per prompt, temperature and seed) and
+`metadata.json` (pair, arms, latency profile, provenance). Everything downstream (environments,
+agents, comparison) reads it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from blockpilot_rl.decoding.state import StateLayout
-from blockpilot_rl.errors import BlockPilotError, one_line
+from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_directory, write_json
+from blockpilot_rl.sweeps.frames import KEY, SCALARS, read_parquet
+from blockpilot_rl.sweeps.metadata import (
+    DEFAULT_ARMS,
+    GREEDY_ONLY,
+    SweepMetadata,
+    read_metadata,
+    validate_arms,
+)
 
-SCHEMA_VERSION = 1
-DEFAULT_ARMS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
+__all__ = ["BUNDLED_SWEEP", "DEFAULT_ARMS", "SweepMetadata", "SweepTable", "validate_arms"]
+
 BUNDLED_SWEEP = Path(__file__).parents[1] / "bundled" / "sweep"
-
-
-@dataclass(frozen=True)
-class SweepMetadata:
-    """What a sweep's rows have in common.
-
-    Attributes:
-        arms: Block sizes, increasing; the first is 1 (plain decoding).
-        default_block_size: Block size the drafter was trained for.
-        target: Name of the target.
-        drafter: Name of the drafter.
-        fingerprint: Digest of the pair's configs and weights.
-        dtype: Dtype of the reference continuations.
-        latency_dtype: Dtype that the seconds belong to.
-        device: Device that the seconds belong to, in words.
-        temperature: Sampling temperature of the continuations (0 is greedy).
-        max_new_tokens: Budget of each continuation.
-        template: Options that the chat template was rendered with.
-        state: Names and widths of the state groups.
-        latency: The latency profile, as `LatencyProfile.to_dict` gives it.
-        provenance: Command, versions, git SHA, date.
-        schema_version: Version of this format.
-    """
-
-    arms: tuple[int, ...]
-    default_block_size: int
-    target: str
-    drafter: str
-    fingerprint: str
-    dtype: str
-    latency_dtype: str
-    device: str
-    temperature: float
-    max_new_tokens: int
-    template: dict[str, Any]
-    state: StateLayout
-    latency: dict[str, Any]
-    provenance: dict[str, Any] = dataclasses.field(default_factory=dict)
-    schema_version: int = SCHEMA_VERSION
-
-    def __post_init__(self) -> None:
-        """Check the arms and the version.
-
-        Raises:
-            BlockPilotError: If arms are not increasing from 1, or the version is another.
-        """
-        validate_arms(self.arms)
-        if self.schema_version != SCHEMA_VERSION:
-            raise BlockPilotError(
-                f"sweep has schema version {self.schema_version}, this release reads "
-                f"{SCHEMA_VERSION}; record it again with scripts/collect_sweep.py"
-            )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Render as JSON-ready values."""
-        return {**dataclasses.asdict(self), "state": [list(group) for group in self.state.groups]}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> SweepMetadata:
-        """Read what `to_dict` gave.
-
-        Raises:
-            BlockPilotError: If a key is missing, unknown or of a wrong type.
-        """
-        names = {field.name for field in dataclasses.fields(cls)}
-        unknown, missing = values.keys() - names, names - values.keys()
-        if unknown or missing:
-            raise BlockPilotError(
-                f"sweep metadata has unknown keys {sorted(unknown)}, lacks {sorted(missing)}"
-            )
-        try:
-            groups = tuple((str(name), int(width)) for name, width in values["state"])
-            arms = tuple(int(arm) for arm in values["arms"])
-        except (TypeError, ValueError) as error:
-            raise BlockPilotError(
-                f"sweep metadata has a value of a wrong type: {one_line(error)}"
-            ) from error
-        return cls(**{**values, "arms": arms, "state": StateLayout(groups)})
-
-
-def validate_arms(arms: tuple[int, ...]) -> None:
-    """Check a list of block sizes.
-
-    Raises:
-        BlockPilotError: If they are not increasing whole numbers that begin with 1.
-    """
-    increasing = all(a < b for a, b in itertools.pairwise(arms))
-    if not arms or arms[0] != 1 or not increasing or len(arms) < 2:
-        raise BlockPilotError(
-            f"arms {list(arms)} must be increasing block sizes that begin with 1 (plain decoding)"
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +41,8 @@ class SweepTable:
 
     Attributes:
         metadata: What the rows have in common.
-        rows: The columns `SCALARS`, index 0..n-1.
+        rows: The columns `frames.SCALARS`, index 0..n-1; `id`, `temperature` and `seed` together
+            are unique.
         states: `[n, metadata.state.width]`, float32.
         output_tokens: Emitted tokens of each row.
         accepted: For each row and arm, the tokens emitted by each decode pass behind prefill (the
@@ -134,17 +50,6 @@ class SweepTable:
         seconds: Predicted decode time behind prefill, `[n, arms]`.
         measured_seconds: The same as measured in a real decode, `[n, arms]`, NaN where none was.
     """
-
-    SCALARS: ClassVar[tuple[str, ...]] = (
-        "id",
-        "suite",
-        "family",
-        "language",
-        "split",
-        "prompt_tokens",
-        "finish_reason",
-        "repetitive",
-    )
 
     metadata: SweepMetadata
     rows: pd.DataFrame
@@ -184,6 +89,12 @@ class SweepTable:
         """Tokens per decode pass, `[n, arms]`."""
         lengths: np.ndarray = self.emitted[:, None] / self.passes
         return lengths
+
+    @property
+    def keys(self) -> list[tuple[str, float, int]]:
+        """Prompt id, temperature and seed of each row."""
+        columns = (self.rows[name].to_list() for name in KEY)
+        return list(zip(*columns, strict=True))
 
     def arm_index(self, block_size: int) -> int:
         """Column of a block size.
@@ -242,8 +153,17 @@ class SweepTable:
             BlockPilotError: If the table is invalid, or the folder holds files and `overwrite` is
                 not set.
         """
+        with atomic_directory(folder, overwrite=overwrite) as partial:
+            self.write(partial)
+
+    def write(self, folder: Path) -> None:
+        """Write the sweep's files into an existing folder.
+
+        Raises:
+            BlockPilotError: If the table is invalid.
+        """
         self.validate()
-        columns: dict[str, Any] = {name: self.rows[name].to_list() for name in self.SCALARS}
+        columns: dict[str, Any] = {name: self.rows[name].to_list() for name in SCALARS}
         columns["state"] = pa.array(list(self.states.astype(np.float32)))
         columns["output_tokens"] = pa.array([t.astype(np.int32) for t in self.output_tokens])
         for index, arm in enumerate(self.arms):
@@ -252,9 +172,8 @@ class SweepTable:
             )
             columns[f"seconds_{arm}"] = self.seconds[:, index]
             columns[f"measured_seconds_{arm}"] = self.measured_seconds[:, index]
-        with atomic_directory(folder, overwrite=overwrite) as partial:
-            pq.write_table(pa.table(columns), partial / "sweep.parquet", compression="zstd")
-            write_json(partial / "metadata.json", self.metadata.to_dict())
+        pq.write_table(pa.table(columns), folder / "sweep.parquet", compression="zstd")
+        write_json(folder / "metadata.json", self.metadata.to_dict())
 
     @classmethod
     def load(cls, folder: str | Path | None = None) -> SweepTable:
@@ -267,36 +186,12 @@ class SweepTable:
             BlockPilotError: If the folder is missing, or its files are corrupt or invalid.
         """
         path = BUNDLED_SWEEP if folder is None else Path(folder)
-        metadata = SweepMetadata.from_dict(_read_json(path / "metadata.json"))
-        parquet = path / "sweep.parquet"
-        try:
-            frame = pq.read_table(parquet).to_pandas()
-        except FileNotFoundError:
-            raise BlockPilotError(f"sweep {path} has no sweep.parquet") from None
-        except (OSError, pa.ArrowException) as error:
-            raise BlockPilotError(f"{parquet} is corrupt: {one_line(error)}") from error
-        wanted = [*cls.SCALARS, "state", "output_tokens"]
-        for arm in metadata.arms:
-            wanted += [f"accepted_{arm}", f"seconds_{arm}", f"measured_seconds_{arm}"]
-        missing = [name for name in wanted if name not in frame]
-        if missing:
-            raise BlockPilotError(f"{parquet} lacks the columns {missing}")
-        if frame.empty:
-            raise BlockPilotError(f"{parquet} has no rows")
-        for name in (name for name in wanted if "seconds" not in name):
-            empty = frame.index[frame[name].isna()]
-            if len(empty):
-                raise BlockPilotError(f"{parquet}: row {empty[0]} has no {name}")
-        widths = frame["state"].map(len)
-        wrong = frame.index[widths != metadata.state.width]
-        if len(wrong):
-            raise BlockPilotError(
-                f"{parquet}: row {wrong[0]} has a state of {widths[wrong[0]]} numbers, "
-                f"metadata says {metadata.state.width}"
-            )
+        values = read_metadata(path)
+        metadata = SweepMetadata.from_dict(values)
+        frame = _read_rows(path / "sweep.parquet", metadata, values["schema_version"])
         table = cls(
             metadata=metadata,
-            rows=frame[list(cls.SCALARS)],
+            rows=frame[list(SCALARS)],
             states=np.stack(frame["state"].to_list()).astype(np.float32),
             output_tokens=frame["output_tokens"].to_list(),
             accepted=[
@@ -313,18 +208,30 @@ class SweepTable:
         """Check every row.
 
         Raises:
-            BlockPilotError: If a row repeats an id, has NaN or non-positive numbers, or accepted
+            BlockPilotError: If a row repeats an id at the same temperature and seed, is in another
+                split than its prompt's other rows, has NaN or non-positive numbers, or accepted
                 lengths that do not add up; the message names the row.
         """
         if len(self) == 0:
             raise BlockPilotError(f"{where} has no rows")
-        repeated = self.rows["id"].duplicated().to_numpy()
+        splits = self.rows["split"].to_numpy()
         lengths = np.array(
             [[int(arm.sum()) if len(arm) else 0 for arm in row] for row in self.accepted]
         )
         possible = np.array([_are_possible(row, self.arms) for row in self.accepted])
         checks = (
-            (repeated, "repeats an id"),
+            (
+                self.rows.duplicated(KEY).to_numpy(),
+                "repeats an id with the same temperature and seed",
+            ),
+            (
+                splits != self.rows.groupby("id")["split"].transform("first").to_numpy(),
+                "is in another split than an earlier row of the same prompt",
+            ),
+            (
+                ~(self.rows["temperature"].between(0, np.inf, inclusive="left")).to_numpy(),
+                "has a temperature that is not 0 or more",
+            ),
             (~np.isfinite(self.states).all(axis=1), "has NaN or infinity in its state"),
             (
                 ~(np.isfinite(self.seconds) & (self.seconds > 0)).all(axis=1),
@@ -351,16 +258,21 @@ def _are_possible(row: Sequence[np.ndarray], arms: Sequence[int]) -> bool:
     )
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+def _read_rows(path: Path, metadata: SweepMetadata, version: int) -> pd.DataFrame:
+    """Read `sweep.parquet` and check that it has what the metadata promise."""
+    filled = [name for name in SCALARS if version != GREEDY_ONLY or name not in KEY[1:]]
+    filled += ["state", "output_tokens", *(f"accepted_{arm}" for arm in metadata.arms)]
+    times = [f"{name}_{arm}" for arm in metadata.arms for name in ("seconds", "measured_seconds")]
+    frame = read_parquet(path, filled, times)
+    if version == GREEDY_ONLY:
+        frame = frame.assign(temperature=0.0, seed=0)
+    if frame.empty:
+        raise BlockPilotError(f"{path} has no rows")
+    widths = frame["state"].map(len)
+    wrong = frame.index[widths != metadata.state.width]
+    if len(wrong):
         raise BlockPilotError(
-            f"no sweep at {path.parent} (metadata.json is missing); record one with "
-            "scripts/collect_sweep.py"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise BlockPilotError(f"{path} cannot be read as JSON: {one_line(error)}") from error
-    if not isinstance(values, dict):
-        raise BlockPilotError(f"{path} holds no JSON object")
-    return values
+            f"{path}: row {wrong[0]} has a state of {widths[wrong[0]]} numbers, "
+            f"metadata says {metadata.state.width}"
+        )
+    return frame

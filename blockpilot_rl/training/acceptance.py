@@ -1,19 +1,37 @@
-"""Acceptance of a drafter in real decoding, by prompt family.
+"""Acceptance of a drafter in real decoding, by prompt family, prompt length and language.
 
 Training accuracy can look well while decoding accepts little, so this is what a recipe reports.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
+from rich.table import Table
 
 from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.sampling import GREEDY, Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.provenance import provenance
-from blockpilot_rl.sweeps.prompts import Prompt, builtin_suite
+from blockpilot_rl.sweeps.collect import is_repetitive
+from blockpilot_rl.sweeps.prompts import Prompt
+
+LENGTH_EDGES = (0, 64, 128, 256, 512)
+"""Prompt tokens at which the bins of prompt length begin; the last bin has no end."""
+
+NEAR_ONE = 1.2
+"""Acceptance length below which a pair is suspected of not belonging together."""
+
+MANY_LOOPS = 0.2
+"""Share of texts that end in a loop above which acceptance says little about other texts."""
+
+FEW_PROMPTS = 10
+"""Groups with fewer prompts are marked as rough."""
 
 
 def measure_acceptance(
@@ -22,6 +40,7 @@ def measure_acceptance(
     block_size: int,
     max_new_tokens: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    sampling: Sampling = GREEDY,
 ) -> pd.DataFrame:
     """Decode prompts and count tokens and passes.
 
@@ -31,66 +50,130 @@ def measure_acceptance(
         block_size: Block size of every pass.
         max_new_tokens: Budget of each text.
         progress: Called with the finished prompts and their total.
+        sampling: How tokens are chosen; prompt `i` is decoded with seed `sampling.seed + i`.
 
     Returns:
-        A row per prompt that needed a decode pass: `id, family, emitted, passes,
-        acceptance_length` (first token excluded, as it comes from prefill).
+        A row per prompt that needed a decode pass: `id, family, language, prompt_tokens, emitted,
+        passes, acceptance_length` (first token excluded, as it comes from prefill)`, repetitive`.
 
     Raises:
         BlockPilotError: If no prompt needed one.
     """
     records = []
-    for done, prompt in enumerate(prompts, start=1):
+    for index, prompt in enumerate(prompts):
         ids = decoder.pair.encode(prompt.chat())
-        result = decoder.generate(ids, block_size, max_new_tokens)
-        passes = len(result.passes) - 1
+        seeded = dataclasses.replace(sampling, seed=sampling.seed + index)
+        result = decoder.generate(ids, block_size, max_new_tokens, seeded)
+        passes, emitted = len(result.passes) - 1, len(result.tokens) - 1
         if passes:
-            emitted = len(result.tokens) - 1
-            records.append((prompt.id, prompt.family, emitted, passes, emitted / passes))
-        progress(done, len(prompts))
+            records.append(
+                {
+                    "id": prompt.id,
+                    "family": prompt.family,
+                    "language": prompt.language,
+                    "prompt_tokens": ids.shape[1],
+                    "emitted": emitted,
+                    "passes": passes,
+                    "acceptance_length": emitted / passes,
+                    "repetitive": is_repetitive(result.tokens),
+                }
+            )
+        progress(index + 1, len(prompts))
     if not records:
         raise BlockPilotError("every prompt ended with its first token; there is nothing to accept")
-    return pd.DataFrame(records, columns=["id", "family", "emitted", "passes", "acceptance_length"])
+    return pd.DataFrame(records)
 
 
 def summarise_acceptance(frame: pd.DataFrame) -> dict[str, dict[str, float]]:
     """Acceptance by family and in all, pooled (tokens / passes) and as the mean over prompts."""
-    summary = {}
-    for name, group in [*frame.groupby("family"), ("all", frame)]:
-        summary[str(name)] = {
-            "prompts": float(len(group)),
-            "pooled": float(group["emitted"].sum() / group["passes"].sum()),
-            "per_prompt": float(group["acceptance_length"].mean()),
-        }
-    return summary
+    return {**_by(frame, frame["family"]), "all": _summary(frame)}
 
 
 def acceptance_report(
     decoder: Decoder,
-    count: int,
+    prompts: Sequence[Prompt],
     block_size: int,
     max_new_tokens: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    sampling: Sampling = GREEDY,
 ) -> dict[str, Any]:
-    """Measure acceptance on held-out prompts of the built-in suite.
-
-    Args:
-        decoder: The pair's decoder.
-        count: Prompts of the validation split to decode.
-        block_size: Block size of every pass.
-        max_new_tokens: Budget of each text.
-        progress: Called with the finished prompts and their total.
+    """Measure acceptance on held-out prompts; arguments as for `measure_acceptance`.
 
     Returns:
-        JSON-ready values; `acceptance_length` is what `summarise_acceptance` gives.
+        JSON-ready values: `acceptance_length` is what `summarise_acceptance` gives,
+        `by_prompt_tokens` and `by_language` are the same for other groups, `repetitive` is the
+        share of texts that end in a loop, `warnings` says in words what looks wrong.
     """
-    prompts = builtin_suite(count, splits=["validation"])
-    frame = measure_acceptance(decoder, prompts, block_size, max_new_tokens, progress)
+    frame = measure_acceptance(decoder, prompts, block_size, max_new_tokens, progress, sampling)
+    names = [f"{low} to {high - 1}" for low, high in itertools.pairwise(LENGTH_EDGES)]
+    names.append(f"{LENGTH_EDGES[-1]} and more")
+    edges = [*LENGTH_EDGES, math.inf]
+    bins = pd.cut(frame["prompt_tokens"], edges, right=False, labels=names)
     return {
         "acceptance_length": summarise_acceptance(frame),
+        "by_prompt_tokens": _by(frame, bins),
+        "by_language": _by(frame, frame["language"]),
+        "repetitive": float(frame["repetitive"].mean()),
+        "warnings": acceptance_warnings(frame, block_size),
         "block_size": block_size,
         "max_new_tokens": max_new_tokens,
+        "sampling": sampling,
         "dtype": str(decoder.pair.dtype).removeprefix("torch."),
         "fingerprint": decoder.pair.fingerprint,
+        "template": decoder.pair.template,
         "provenance": provenance(),
+    }
+
+
+def acceptance_warnings(frame: pd.DataFrame, block_size: int) -> list[str]:
+    """Say what in the rows of `measure_acceptance` should be looked into, a line each."""
+    warnings = []
+    pooled = _summary(frame)["pooled"]
+    if block_size > 1 and pooled < NEAR_ONE:
+        warnings.append(
+            f"acceptance length {pooled:.2f} at block size {block_size} is near 1: hardly any "
+            "draft is accepted. Is this the drafter of this target? Check its target_layer_ids, "
+            "rope_parameters (rope_theta), mask_token_id and dtype, and the chat template"
+        )
+    looping = frame["repetitive"]
+    if looping.mean() > MANY_LOOPS:
+        rest = frame[~looping]
+        others = f"{_summary(rest)['pooled']:.2f} on the others" if len(rest) else "no others"
+        warnings.append(
+            f"{looping.mean():.0%} of the texts end in a loop, which is easy to draft: acceptance "
+            f"length {pooled:.2f} in all, {others}"
+        )
+    return warnings
+
+
+def acceptance_table(report: dict[str, Any]) -> Table:
+    """Render what `acceptance_report` gave, with a note on groups of few prompts."""
+    table = Table(title=f"acceptance length, block size {report['block_size']}, {report['dtype']}")
+    for column in ("", "prompts", "pooled", "per prompt"):
+        table.add_column(column, justify="right" if column else "left")
+    everything = {"all": report["acceptance_length"]["all"]}
+    families = {k: v for k, v in report["acceptance_length"].items() if k != "all"}
+    lengths = {f"{k} tokens": v for k, v in report["by_prompt_tokens"].items()}
+    few = []
+    for section in (families, lengths, report["by_language"], everything):
+        for name, values in section.items():
+            numbers = (f"{values[key]:.2f}" for key in ("pooled", "per_prompt"))
+            table.add_row(name, f"{values['prompts']:.0f}", *numbers)
+            if values["prompts"] < FEW_PROMPTS:
+                few.append(name)
+        table.add_section()
+    if few:
+        table.caption = f"fewer than {FEW_PROMPTS} prompts, so rough: {', '.join(few)}"
+    return table
+
+
+def _by(frame: pd.DataFrame, groups: pd.Series[Any]) -> dict[str, dict[str, float]]:
+    return {str(name): _summary(group) for name, group in frame.groupby(groups, observed=True)}
+
+
+def _summary(frame: pd.DataFrame) -> dict[str, float]:
+    return {
+        "prompts": float(len(frame)),
+        "pooled": float(frame["emitted"].sum() / frame["passes"].sum()),
+        "per_prompt": float(frame["acceptance_length"].mean()),
     }

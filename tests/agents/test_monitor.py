@@ -3,15 +3,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from blockpilot_rl.agents import ALGORITHMS, Monitor, Score, make_agent
-from tests.agents.quick import QUICK
+from tests.agents.quick import BRIEF
 from tests.synthetic import ARMS, synthetic_table
 
 
 @pytest.fixture(scope="module")
 def table():
-    return synthetic_table(800)
+    return synthetic_table(500)
 
 
 def test_score_is_the_mean_over_all_prompts(table):
@@ -37,7 +38,7 @@ def test_every_algorithm_leaves_its_curves(algorithm, table, tmp_path):
     """Reward, regret, gap closed and arm frequencies, of the whole validation split."""
     progress = []
     monitor = Monitor(tmp_path, lambda step, total: progress.append((step, total)))
-    agent = make_agent(algorithm, hyperparams=QUICK[algorithm])
+    agent = make_agent(algorithm, hyperparams=BRIEF[algorithm])
     agent.learn(table.split("train"), table.split("validation"), monitor)
     monitor.close()
     events = EventAccumulator(str(tmp_path)).Reload()
@@ -56,10 +57,11 @@ def test_every_algorithm_leaves_its_curves(algorithm, table, tmp_path):
     assert all(step <= total for step, total in progress)
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "supervised", "reward-regression"])
+@pytest.mark.parametrize("algorithm", ["ppo", "supervised", "squarecb"])
 def test_the_best_on_validation_is_kept(algorithm, table):
+    """Every walk is over the whole split, not over a few episodes, which would choose by noise."""
     monitor = Monitor()
-    make_agent(algorithm, hyperparams=QUICK[algorithm]).learn(
+    make_agent(algorithm, hyperparams=BRIEF[algorithm]).learn(
         table.split("train"), table.split("validation"), monitor
     )
     rewards = [score.reward for _, score in monitor.history]
@@ -68,9 +70,43 @@ def test_the_best_on_validation_is_kept(algorithm, table):
     assert max(rewards) > min(rewards)
 
 
-def test_ppo_logs_what_stable_baselines_logs(table, tmp_path):
+def test_hyperparameters_are_shown_beside_the_result(table, tmp_path):
+    """In the form of TensorBoard's hparams tab, lists and null as text."""
     monitor = Monitor(tmp_path)
-    make_agent("ppo", hyperparams=QUICK["ppo"]).learn(table.split("train"), None, monitor)
+    agent = make_agent("supervised", seed=3, hyperparams={"epochs": 2, "hidden": [8, 4]})
+    agent.learn(table.split("train"), table.split("validation"), monitor)
     monitor.close()
-    tags = set(EventAccumulator(str(tmp_path)).Reload().Tags()["scalars"])
-    assert {"rollout/ep_rew_mean", "train/entropy_loss", "train/approx_kl"} <= tags
+    metadata = EventAccumulator(str(tmp_path)).Reload().summary_metadata
+    start = HParamsPluginData.FromString(
+        metadata["_hparams_/session_start_info"].plugin_data.content
+    ).session_start_info.hparams
+    assert start["algorithm"].string_value == "supervised"
+    assert start["seed"].number_value == 3
+    assert start["epochs"].number_value == 2
+    assert start["hidden"].string_value == "[8, 4]"
+    assert start["features"].string_value == "last_hidden,next_token,prompt"
+    experiment = HParamsPluginData.FromString(
+        metadata["_hparams_/experiment"].plugin_data.content
+    ).experiment
+    assert {info.name.tag for info in experiment.metric_infos} == {
+        "validation/reward",
+        "validation/regret",
+        "validation/gap_closed",
+    }
+
+
+def test_whoever_watches_the_scores_can_end_the_learning(table):
+    class EnoughError(Exception):
+        pass
+
+    seen = []
+
+    def watch(step, score):
+        seen.append((step, score.reward))
+        if len(seen) == 2:
+            raise EnoughError
+
+    agent = make_agent("supervised", hyperparams={"epochs": 9})
+    with pytest.raises(EnoughError):
+        agent.learn(table.split("train"), table.split("validation"), Monitor(on_score=watch))
+    assert [step for step, _ in seen] == [1, 2]

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import dataclasses
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +13,14 @@ import pytest
 
 from blockpilot_rl.cli import collect_sweep as module
 from blockpilot_rl.cli.collect_sweep import main
+from blockpilot_rl.decoding.calibration import Calibration
 from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.latency import LatencyProfile
+from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.sweeps.prompts import Prompt
 from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.traces import TRACE_FILE, load_traces
 from tests.tiny_pair import PROMPTS, encode, save_tiny_pair, tiny_drafter, tiny_target
 
 TEXTS = [*PROMPTS[:1], *PROMPTS[2:], *(f"ab{'e' * (i % 5)} {i}" for i in range(70))]
@@ -28,11 +37,28 @@ def folder(trained, tmp_path_factory):
 
 
 @pytest.fixture
-def call(folder, tmp_path):
-    """Run the command with the pair and prompts of `folder`, to `sweep` unless told otherwise."""
+def words(folder, tmp_path):
+    """Arguments that record the pair and prompts of `folder` in `sweep`."""
     words = ["--target", folder / "target", "--drafter", folder / "drafter", *QUICK]
     words += ["--prompts", folder / "prompts.txt", "--out", tmp_path / "sweep"]
-    return lambda *more: main([*map(str, words), *map(str, more)])
+    return [str(word) for word in words]
+
+
+@pytest.fixture
+def call(words):
+    """Run the command, with further arguments."""
+    return lambda *more: main([*words, *map(str, more)])
+
+
+@pytest.fixture(scope="module")
+def profile(folder):
+    """A saved latency profile of the pair."""
+    sizes = (1, 2, 4, 8, 16)
+    lines = tuple((0.01 + 0.001 * size, 1e-6) for size in sizes)
+    latency = LatencyProfile(sizes, ((0.0, 0.0), *lines[1:]), lines, (0.001, 1e-6), {})
+    pair = load_pair(folder / "target", folder / "drafter")
+    Calibration.of(Decoder(pair), latency, None).save(folder / "profile.json")
+    return folder / "profile.json"
 
 
 def names(folder: Path) -> set[str]:
@@ -54,7 +80,7 @@ def test_a_sweep_of_ones_own_prompts(call, folder, tmp_path, capsys):
     table = SweepTable.load(tmp_path / "sweep")
     out, err = capsys.readouterr()
     assert out == ""
-    assert f"{len(table)} prompts recorded in" in err
+    assert f"{len(table)} rows recorded in" in err
     pair = load_pair(folder / "target", folder / "drafter")
     metadata = table.metadata
     assert metadata.fingerprint == pair.fingerprint
@@ -89,7 +115,7 @@ def test_a_run_that_was_killed_goes_on(call, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(SweepTable, "save", kill)
+        patched.setattr(SweepTable, "write", kill)
         assert call() == 130
     assert names(tmp_path) == {"sweep.partial"}
     latency = json.loads((tmp_path / "sweep.partial" / "latency-bfloat16.json").read_text())
@@ -108,7 +134,7 @@ def test_times_of_another_dtype_are_measured_anew(call, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(SweepTable, "save", kill)
+        patched.setattr(SweepTable, "write", kill)
         assert call() == 130
     assert call("--latency-dtype", "float32") == 0
     assert SweepTable.load(tmp_path / "sweep").metadata.latency_dtype == "float32"
@@ -139,6 +165,97 @@ def test_answers_can_be_kept_for_another_drafter(call, tmp_path, monkeypatch):
     assert first.passes.sum() < second.passes.sum()
 
 
+def test_sampled_and_traced_sweeps_merge_with_greedy_ones(call, folder, profile, tmp_path, capsys):
+    greedy, warm, both = (str(tmp_path / name) for name in ("greedy", "warm", "both"))
+    assert call("--out", greedy, "--profile", profile) == 0
+    sampled = ["--temperature", "0.8", "--top-k", "30", "--top-p", "0.95", "--seeds", "4,2"]
+    assert call("--out", warm, "--profile", profile, *sampled, "--trace", 3) == 0
+    capsys.readouterr()
+    assert main(["--merge", greedy, warm, "--out", both]) == 0
+    table = SweepTable.load(both)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"{len(table)} rows merged in" in err
+    assert len(table) == len(SweepTable.load(greedy)) + len(SweepTable.load(warm))
+    assert {key[1:] for key in table.keys} == {(0.0, 0), (0.8, 4), (0.8, 2)}
+    assert (table.metadata.top_k, table.metadata.top_p) == (30, 0.95)
+    traces = load_traces(both, table)
+    assert 6 <= len(traces) <= 18
+    assert {table.keys[row][1] for row in traces} == {0.8}
+    decoder = Decoder(load_pair(folder / "target", folder / "drafter"))
+    for row in (0, len(table) - 1):
+        text = next(text for text in TEXTS if Prompt.from_text(text).id == table.keys[row][0])
+        _, temperature, seed = table.keys[row]
+        sampling = Sampling(temperature, 30, 0.95, seed)
+        real = decoder.generate(encode(decoder.pair, text), 8, 9, sampling)
+        assert table.output_tokens[row].tolist() == real.tokens
+        assert table.accepted[row][2].tolist() == real.accepted[1:]
+
+
+def test_sweeps_that_do_not_fit_are_not_merged(call, profile, tmp_path, capsys):
+    assert call("--out", tmp_path / "a", "--profile", profile) == 0
+    assert call("--out", tmp_path / "b", "--temperature", 1) == 0
+    capsys.readouterr()
+    for folders, message in (
+        (["a", "b"], "another latency than the first"),
+        (["a", "a"], "repeats an id with the same temperature and seed"),
+        (["a", "c"], "no sweep at"),
+    ):
+        paths = [str(tmp_path / name) for name in folders]
+        assert main(["--merge", *paths, "--out", str(tmp_path / "both")]) == 2
+        out, err = capsys.readouterr()
+        assert message in err
+        assert (out, err.count("\n")) == ("", 1)
+    assert names(tmp_path) == {"a", "b"}
+
+
+def test_a_trace_of_all_rows(call, profile, tmp_path):
+    assert call("--profile", profile, "--trace") == 0
+    table = SweepTable.load(tmp_path / "sweep")
+    assert sorted(load_traces(tmp_path / "sweep", table)) == list(range(len(table)))
+    assert call("--profile", profile, "--out", tmp_path / "bare") == 0
+    assert names(tmp_path / "bare") == names(tmp_path / "sweep") - {TRACE_FILE}
+    assert_same_rows(table, SweepTable.load(tmp_path / "bare"))
+
+
+def test_template_options_are_recorded(call, tmp_path, capsys):
+    """They change acceptance (z-lab/dflash#133, #60); one that does nothing is refused."""
+    assert call("--template", "enable_thinking:false") == 2
+    assert "without the option 'enable_thinking'" in capsys.readouterr().err
+    assert names(tmp_path) == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "moment",
+    ["continuations.json", "shard-00000.safetensors", "trace-00000.parquet", "shard-00001.parquet"],
+)
+def test_a_run_that_is_killed_at_any_moment_ends_in_the_same_bytes(
+    words, profile, tmp_path, moment
+):
+    """By SIGKILL, which nothing can catch; and again while it goes on."""
+    words += ["--profile", str(profile), "--temperature", "1", "--seeds", "0,1", "--trace", "5"]
+    program = "from blockpilot_rl.cli.collect_sweep import main; raise SystemExit(main())"
+    command = [sys.executable, "-c", program, *words]
+    for _ in range(2):
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            while process.poll() is None and not list((tmp_path).rglob(moment)):
+                time.sleep(0.001)
+            process.send_signal(signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL
+        assert names(tmp_path) == {"sweep.partial"}
+    assert main(words) == 0
+    assert main([*words, "--out", str(tmp_path / "unbroken")]) == 0
+    for name in ("sweep.parquet", TRACE_FILE):
+        ours, theirs = (tmp_path / run / name for run in ("sweep", "unbroken"))
+        assert ours.read_bytes() == theirs.read_bytes()
+    ours, theirs = (SweepTable.load(tmp_path / run).metadata for run in ("sweep", "unbroken"))
+    left_out = [item.provenance["ended_with_first_token"] for item in (ours, theirs)]
+    assert left_out[0] == left_out[1]
+    assert dataclasses.replace(ours, provenance={}) == dataclasses.replace(theirs, provenance={})
+    assert names(tmp_path) == {"sweep", "unbroken"}
+
+
 def test_the_builtin_suite_is_the_default(tmp_path):
     tiny_target(max_position_embeddings=4096).save_pretrained(tmp_path / "target")
     save_tiny_pair(tmp_path / "other")
@@ -158,11 +275,21 @@ def test_the_builtin_suite_is_the_default(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("more", "message"),
     [
         (["--arms", "2,4"], "begin with 1"),
         (["--arms", "1,b"], "--arms must be whole numbers"),
         (["--arms", ""], "begin with 1"),
+        (["--temperature", "-1"], "temperature must be 0 or more"),
+        (["--temperature", "1", "--top-p", "0"], "top_p must be in"),
+        (["--temperature", "1", "--seeds", "0,x"], "--seeds must be whole numbers"),
+        (["--temperature", "1", "--seeds", "3,3"], "each once"),
+        (["--seeds", "0,1"], "need a temperature"),
+        (["--trace", "some"], "--trace takes a number of prompts, not 'some'"),
+        (["--template", "thinking"], "--template must be KEY:VALUE"),
+        (["--profile", "{tmp}/nowhere.json"], "no calibration at"),
+        (["--profile", "{tmp}/foreign.json"], "the latency profile is of"),
+        (["--profile", "{tmp}/short.json"], "block size 8 is not in the latency profile"),
         (["--max-new-tokens", "1"], "max_new_tokens must be at least 2"),
         (["--max-new-tokens", "300"], "with 300 new ones it exceeds the models' 256 positions"),
         (["--limit", "0"], "--limit must be positive"),
@@ -180,17 +307,21 @@ def test_the_builtin_suite_is_the_default(tmp_path):
         (["--dtype", "fp31"], "unknown dtype"),
         (["--latency-dtype", "fp31"], "unknown dtype"),
         (["--max-new-token", "9"], "Did you mean '--max-new-tokens'?"),
-        (["--device", "gpu7"], "on gpu7"),
+        (["--device", "gpu7"], "models cannot run on gpu7"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(call, tmp_path, capsys, words, message):
+def test_bad_input_is_one_line_and_leaves_nothing(call, tmp_path, capsys, profile, more, message):
+    whole = Calibration.load(profile)
+    dataclasses.replace(whole, fingerprint="feed").save(tmp_path / "foreign.json")
+    latency = LatencyProfile((1, 2), whole.latency.draft[:2], whole.latency.verify[:2], (0, 0), {})
+    dataclasses.replace(whole, latency=latency).save(tmp_path / "short.json")
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
     (tmp_path / "twice.txt").write_text("a\na\n", encoding="utf-8")
     (tmp_path / "long.txt").write_text("a" * 300, encoding="utf-8")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("precious", encoding="utf-8")
     before = sorted(tmp_path.rglob("*"))
-    assert call(*[word.format(tmp=tmp_path) for word in words]) == 2
+    assert call(*[word.format(tmp=tmp_path) for word in more]) == 2
     out, err = capsys.readouterr()
     assert message in err
     assert (out, err[:7], err.count("\n")) == ("", "error: ", 1)

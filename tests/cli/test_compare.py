@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import runpy
 from pathlib import Path
@@ -7,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from blockpilot_rl.agents import make_agent
 from blockpilot_rl.cli.compare import main
+from tests.evaluation.replicates import joined, replicated
 from tests.synthetic import synthetic_table
 
 REGRESSION = ["--algos", "reward-regression"]
@@ -83,10 +86,11 @@ def test_shuffled_states_give_a_fixed_size(sweep, capsys, seed):
     assert "shuffled states" in err
 
 
-def test_the_seed_repeats_the_choices(sweep, capsys):
-    argv = ["--sweep", sweep, *REGRESSION, "--seeds", "1", "--shuffle-states"]
+def test_the_seed_repeats_the_choices(capsys, tmp_path):
+    synthetic_table(n=200).save(tmp_path / "s")
+    argv = ["--sweep", str(tmp_path / "s"), "--algos", "supervised", "--seeds", "1"]
     arms = [
-        numbers(capsys, *argv, "--seed", seed)["agents"]["reward-regression"]["arms"]
+        numbers(capsys, *argv, "--shuffle-states", "--seed", seed)["agents"]["supervised"]["arms"]
         for seed in ("3", "3", "4")
     ]
     assert arms[0] == arms[1] != arms[2]
@@ -136,6 +140,108 @@ def test_leaked_test_prompts_are_refused(capsys, tmp_path):
     assert "leakage: 1 test states are also in the training or validation split" in message
 
 
+def test_the_window_lies_around_the_drafters_size(sweep, capsys):
+    values = numbers(capsys, "--sweep", sweep, *REGRESSION, "--seeds", "1", "--window", "8")
+    assert list(values["agents"]["reward-regression"]["arms"]) == ["1", "8", "16"]
+    assert values["default"]["block_size"] == 16
+
+
+def test_every_view_that_is_asked_for(capsys, tmp_path):
+    synthetic_table(n=400).save(tmp_path / "s")
+    argv = ["--sweep", str(tmp_path / "s"), *REGRESSION, "--seeds", "2"]
+    views = ["--leave-family-out", "--budget-curve", "--report", str(tmp_path / "report")]
+    assert main([*argv, *views, "--json", str(tmp_path / "c.json")]) == 0
+    out = capsys.readouterr().out
+    values = json.loads((tmp_path / "c.json").read_text(encoding="utf-8"))
+    prompts = values["split"]["train_prompts"]
+    assert set(values["left_out"]["best_fixed"]) == {"easy", "hard"}
+    assert set(values["left_out"]["agents"]) == {"reward-regression"}
+    for name in ("fixed", "reward-regression"):
+        curve = values["learning_curve"][name]
+        counts = [point["prompts"] for point in curve]
+        assert counts == sorted(counts)
+        assert counts[-1] == prompts == 2 * counts[-2] + prompts % 2
+        assert curve[-1]["decodes"] is None
+        paid = {
+            price: [point["decodes"] for point in values["budget_curves"][price][name]]
+            for price in ("decode", "replay")
+        }
+        assert paid == {"decode": [5 * count for count in counts], "replay": counts}
+    assert values["learning_curve"]["fixed"][-1]["gain"] == [0, 0, 0]
+    agent = values["agents"]["reward-regression"]
+    last = values["learning_curve"]["reward-regression"][-1]
+    assert last["mean_speedup"] == pytest.approx(agent["mean_speedup"])
+    assert last["gain"] == pytest.approx(agent["gain"])
+    assert values["off_policy"]["estimates"]["DR"]["effective_sample_size"] > 1
+    for title in ("left out of training", "Learning curve", "decodes paid", "cross-fitted"):
+        assert title in out
+    text = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+    assert values["verdict"]["reason"] in text
+    assert "At equal decode budget" in text
+
+
+@pytest.mark.slow
+def test_a_bandit_pays_for_every_decision(capsys, tmp_path):
+    synthetic_table(n=250).save(tmp_path / "s")
+    argv = ["--sweep", str(tmp_path / "s"), "--algos", "linucb", "--seeds", "1", "--budget-curve"]
+    values = numbers(capsys, *argv)
+    prompts = values["split"]["train_prompts"]
+    decode, replay = (values["budget_curves"][price]["linucb"] for price in ("decode", "replay"))
+    planned = make_agent("linucb").planned_timesteps
+    # A decision, and what the best fixed size would have earned.
+    assert decode[-1]["decodes"] == 2 * planned
+    decodes = [point["decodes"] for point in decode]
+    assert decodes == sorted(decodes)
+    assert decodes[-2] == pytest.approx(planned / 2, rel=0.01)
+    assert all(point["prompts"] <= min(prompts, point["decodes"] / 2) for point in decode)
+    assert replay[-1]["decodes"] == prompts
+    assert replay[-1]["gain"] == decode[-1]["gain"]
+
+
+def test_the_papers_table_at_every_temperature(capsys, tmp_path):
+    """The policies learn from rows of one temperature at a time."""
+    table = synthetic_table(n=250)
+    warm = dataclasses.replace(table, seconds=table.seconds * [1, 1, 1, 2, 4])
+    joined(table, replicated(warm, 2)).save(tmp_path / "s")
+    values = numbers(
+        capsys, "--sweep", str(tmp_path / "s"), "--algos", "supervised", "--seeds", "1"
+    )
+    cold, hot = values["paper_table"]["0"], values["paper_table"]["1"]
+    names = [
+        "plain decoding",
+        "drafter's training size",
+        "best fixed",
+        "paper's classifier, window",
+        "paper's classifier, all sizes",
+        "best policy, supervised",
+        "oracle",
+    ]
+    assert list(cold) == list(hot) == names
+    assert (cold["best fixed"]["block_sizes"], hot["best fixed"]["block_sizes"]) == ("8", "4")
+    assert cold["paper's classifier, window"]["block_sizes"] == "1, 16"
+    test = table.split("test")
+    assert cold["oracle"]["mean_speedup"] == pytest.approx(test.rewards.max(axis=1).mean())
+    fast = warm.split("test").rewards.max(axis=1).mean()
+    assert hot["oracle"]["mean_speedup"] == pytest.approx(fast)
+    assert values["oracle"]["crossfit"] == pytest.approx(fast)
+    assert values["split"]["test_rows"] == 3 * values["split"]["test_prompts"]
+    only = numbers(
+        capsys, "--sweep", str(tmp_path / "s"), *REGRESSION, "--seeds", "1", "--temperature", "1"
+    )
+    assert only["best_fixed"]["block_size"] == 4
+    assert only["split"]["test_rows"] == 2 * only["split"]["test_prompts"]
+
+
+def test_remarks_of_the_learners_come_once(capsys, tmp_path):
+    synthetic_table(n=200).save(tmp_path / "s")
+    argv = ["--sweep", str(tmp_path / "s"), *REGRESSION, "--seeds", "3", "--json"]
+    assert main(argv) == 0
+    out, err = capsys.readouterr()
+    (note,) = json.loads(out)["notes"]
+    assert "fewer than 20 validation prompts" in note
+    assert err.count(note) == 1
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -149,6 +255,11 @@ def test_leaked_test_prompts_are_refused(capsys, tmp_path):
         (["--features", ""], "no state group given"),
         (["--seeds", "0"], "--seeds must be at least 1"),
         (["--seed", "-1"], "--seed must be 0 or more"),
+        (["--arms", "1,2", "--window", "4"], "--arms and --window both name"),
+        (["--window", "-1"], "--window must be 0 or more"),
+        (["--paper-window", "-1"], "--paper-window must be 0 or more"),
+        (["--family-margin", "-0.1"], "--family-margin must be 0 or more"),
+        (["--temperature", "0.7"], "--temperature 0.7 was not recorded; the sweep has 0"),
         (["--confidence", "95"], "--confidence must lie between 0 and 1"),
         (["--shufle-states"], "Did you mean '--shuffle-states'?"),
         (["--json", "{folder}"], "is a folder"),

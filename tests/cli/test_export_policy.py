@@ -7,14 +7,19 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
-from blockpilot_rl.agents import load_agent
+from blockpilot_rl.agents import ALGORITHMS, load_agent
 from blockpilot_rl.cli.export_policy import main
 from blockpilot_rl.cli.train_agent import main as train
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import SweepTable
+from tests.agents.quick import BRIEF
 from tests.synthetic import synthetic_table
 
-QUICK = {"ppo": ["-params", "n_timesteps:4096", "eval_freq:2048"], "supervised": []}
+
+def brief(algorithm):
+    """Words that keep the training short."""
+    pairs = [f"{name}:{value}" for name, value in BRIEF[algorithm].items()]
+    return ["-params", *pairs] if pairs else []
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +42,7 @@ def run(workplace):
                 str(workplace / "logs"),
                 "--arms",
                 "1,2,4,16",
-                *QUICK.get(algorithm, []),
+                *brief(algorithm),
             ]
             assert train(words) == 0
         return folder
@@ -45,7 +50,9 @@ def run(workplace):
     return trained
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "supervised", "reward-regression", "fixed"])
+@pytest.mark.parametrize(
+    "algorithm", [name for name in ALGORITHMS if name not in ("random", "oracle")]
+)
 def test_exports_what_the_agent_chooses(algorithm, run, workplace, tmp_path, capsys):
     assert main([str(run(algorithm)), "--out", str(tmp_path / "policy")]) == 0
     policy = BlockSizePolicy.from_pretrained(tmp_path / "policy")

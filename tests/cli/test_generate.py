@@ -98,6 +98,32 @@ def test_the_record_says_what_was_decoded(record, folder):
     assert result["prompt_tokens"] == len(PROMPT) + 1
 
 
+def test_template_options(call, folder, tmp_path, capsys):
+    """They reach the prompt, the record and the policy (z-lab/dflash#133)."""
+    target = shutil.copytree(folder / "target", tmp_path / "target")
+    rendered = "{{ messages[0]['content'] }}{% if loud == true %}!{% endif %}{{ tail }}|"
+    (target / "chat_template.jinja").write_text(rendered, encoding="utf-8")
+    words = ["--prompt", PROMPT, "--target", target, "--json"]
+    records = []
+    for options in ([], ["loud:true"], ["loud:true", "tail:ab"], ["loud:false"]):
+        flags = ["--template", *options] if options else []
+        assert call(*words, *flags) == 0
+        records.append(json.loads(capsys.readouterr().out))
+    assert [r["prompt_tokens"] - len(PROMPT) - 1 for r in records] == [0, 1, 3, 0]
+    assert [r["template"] for r in records] == [
+        {},
+        {"loud": True},
+        {"loud": True, "tail": "ab"},
+        {"loud": False},
+    ]
+    assert len({r["fingerprint"] for r in records}) == 1
+    policy = ["--policy", folder / "policy"]
+    assert call(*words, *policy) == 0
+    capsys.readouterr()
+    code = call(*words, *policy, "--template", "loud:true")
+    assert "policy was trained with chat-template options {}" in complaint(capsys, code)
+
+
 def test_text_and_summary_go_to_different_streams(call, folder, capsys):
     assert call("--prompt", PROMPT, "--policy", folder / "policy") == 0
     out, err = capsys.readouterr()
@@ -186,7 +212,9 @@ def complaint(capsys, code: int) -> str:
         (["--prompt", "a", "--max-new-tokens", "0"], "--max-new-tokens must be at least 1"),
         (["--prompt", "a", "--blok-size", "2"], "Did you mean '--block-size'?"),
         (["--prompt", "a", "--dtype", "fp31"], "unknown dtype 'fp31'"),
-        (["--prompt", "a", "--device", "gpu7"], "on gpu7"),
+        (["--prompt", "a", "--device", "gpu7"], "models cannot run on gpu7"),
+        (["--prompt", "a", "--template", "loud"], "--template must be KEY:VALUE"),
+        (["--prompt", "a", "--template", "loud:true"], "without the option 'loud'"),
         (["--prompt", "a", "--json", "{tmp}"], "is a folder; name a file"),
         (["--prompt", "a", "--policy", "{tmp}/nowhere"], "no policy at"),
         (["--prompt", "a", "--policy", "{tmp}"], "holds no policy"),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from blockpilot_rl.cli.lists import part_of, whole_numbers, words
+from blockpilot_rl.cli.lists import assignments, part_of, whole_numbers, words
 from blockpilot_rl.errors import BlockPilotError
 
 
@@ -24,3 +24,20 @@ def test_parts_count_from_one():
     for text in ("0/2", "3/2", "1", "1/", "/2", "a/b", "-1/2", "1/2/3"):
         with pytest.raises(BlockPilotError, match="--part must be I/N with 1 <= I <= N"):
             part_of(text)
+
+
+def test_assignments_are_yaml():
+    words = ["enable_thinking:false", "effort:low", "n:3", "url:a:b", "none:null"]
+    assert assignments(words, "--template") == {
+        "enable_thinking": False,
+        "effort": "low",
+        "n": 3,
+        "url": "a:b",
+        "none": None,
+    }
+    assert assignments([], "--template") == {}
+    for word in ("loud", "loud:", ":true", ""):
+        with pytest.raises(BlockPilotError, match="--template must be KEY:VALUE, such as size:3"):
+            assignments([word], "--template")
+    with pytest.raises(BlockPilotError, match=r"--template a:\[: the value is not YAML"):
+        assignments(["a:["], "--template")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -7,20 +8,31 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from blockpilot_rl.agents import load_agent
+from blockpilot_rl.agents import ALGORITHMS, load_agent
 from blockpilot_rl.agents.static import FixedAgent
 from blockpilot_rl.cli.train_agent import main
+from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.provenance import sha256_file
 from blockpilot_rl.sweeps.table import SweepTable
-from tests.synthetic import synthetic_table
+from tests.agents.quick import BRIEF
+from tests.synthetic import ARMS, synthetic_table
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_agent.py"
+
+
+def brief(algorithm):
+    """Words that keep the training short."""
+    pairs = [f"{name}:{value}" for name, value in BRIEF[algorithm].items()]
+    return ["-params", *pairs] if pairs else []
+
+
 QUICK_PPO = ["-params", "n_timesteps:8192", "n_envs:128", "batch_size:128", "eval_freq:2048"]
 
 
@@ -58,8 +70,12 @@ def test_leaves_a_complete_run(train, tmp_path, sweep, capsys):
         "best_model.zip",
         "command.txt",
         "config.yml",
+        "decisions.parquet",
         "evaluations.json",
+        "last_model.zip",
+        "model",
         "provenance.json",
+        "training.pt",
     }
     arguments = yaml.safe_load((run / "args.yml").read_text(encoding="utf-8"))
     assert (arguments["algo"], arguments["seed"], arguments["sweep"]) == ("ppo", 3, str(sweep))
@@ -78,9 +94,9 @@ def test_leaves_a_complete_run(train, tmp_path, sweep, capsys):
         assert part in printed
 
 
-@pytest.mark.parametrize("algorithm", ["supervised", "reward-regression", "fixed", "oracle"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_algorithm_leaves_a_run(algorithm, train, tmp_path, sweep):
-    assert train("--algo", algorithm) == 0
+    assert train("--algo", algorithm, *brief(algorithm)) == 0
     run = folder(tmp_path, algorithm)
     assert "validation/gap_closed" in curves(run)
     test = SweepTable.load(sweep).split("test")
@@ -119,11 +135,96 @@ def test_hyperparameters_come_from_file_pairs_and_flags(train, tmp_path):
     assert (settings.hidden, settings.learning_rate) == ((8,), 0.001)
 
 
+def test_the_window_around_the_training_size(train, tmp_path):
+    """What was recorded of B-k..B+k, and plain decoding, which rewards refer to."""
+    assert train("--algo", "fixed", "--window", 8) == 0
+    assert load_agent(folder(tmp_path, "fixed")).problem.arms == (1, 8, 16)
+    assert train("--algo", "fixed", "--window", 0) == 0
+    assert load_agent(folder(tmp_path, "fixed", 2)).problem.arms == (1, 16)
+    assert train("--algo", "fixed", "--window", 15) == 0
+    assert load_agent(folder(tmp_path, "fixed", 3)).problem.arms == ARMS
+
+
+def test_the_confidence_of_the_first_block_is_a_feature(tmp_path):
+    """The group `draft`, where the sweep has it."""
+    table = synthetic_table(300)
+    groups = (*table.metadata.state.groups, ("draft", 15))
+    confidence = np.random.default_rng(0).uniform(size=(300, 15)).astype(np.float32)
+    dataclasses.replace(
+        table,
+        metadata=dataclasses.replace(table.metadata, state=StateLayout(groups)),
+        states=np.concatenate([table.states, confidence], axis=1),
+    ).save(tmp_path / "sweep")
+    words = ["--sweep", str(tmp_path / "sweep"), "-f", str(tmp_path / "logs")]
+    assert main([*words, "--algo", "reward-regression", "--features", "draft,prompt"]) == 0
+    agent = load_agent(folder(tmp_path, "reward-regression"))
+    assert agent.problem.state.groups == (("draft", 15), ("prompt", 1))
+    assert agent.policy.net[0].weight[:, :15].abs().sum() > 0
+
+
+@pytest.mark.parametrize("algorithm", ["linucb", "a2c"])
+def test_a_run_can_be_gone_on_with(algorithm, train, tmp_path):
+    """As in rl-zoo, `-i RUN`; two halves are as good as the whole."""
+    words = ["--algo", algorithm, "--seed", 4, "--arms", "1,4,16", *brief(algorithm)]
+    assert train(*words) == 0
+    assert train(*words, "-n", 640) == 0
+    half = folder(tmp_path, algorithm, 2)
+    logs = str(tmp_path / "logs")
+    assert main(["--algo", algorithm, "-i", str(half), "-n", "640", "-f", logs]) == 0
+    whole, resumed = (load_agent(folder(tmp_path, algorithm, number)) for number in (1, 3))
+    assert (resumed.seed, resumed.problem.arms) == (4, (1, 4, 16))
+    assert resumed.num_timesteps == whole.num_timesteps == 1280
+    ours, theirs = resumed.to_policy().state_dict(), whole.to_policy().state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_run_keeps_its_settings(train, tmp_path, capsys):
+    assert train("--algo", "linucb", *brief("linucb")) == 0
+    run = folder(tmp_path, "linucb")
+    for words, message in (
+        (["--algo", "lints"], "holds a linucb, not a lints; give --algo linucb"),
+        (["--algo", "linucb", "--arms", "1,4"], "leave out --arms"),
+        (["--algo", "linucb", "-params", "width:2"], "leave out --hyperparams"),
+        (["--algo", "linucb", "--features", "prompt"], "leave out --features"),
+        (["--algo", "linucb", "-optimize"], "leave out --optimize-hyperparameters"),
+    ):
+        assert train("-i", run, *words) == 2
+        assert message in capsys.readouterr().err
+    assert train("-i", tmp_path / "nowhere", "--algo", "linucb") == 2
+    assert "no run at" in capsys.readouterr().err
+
+
 def test_arms_and_features(train, tmp_path):
     assert train("--algo", "fixed", "--arms", "1,4,16", "--features", "prompt,next_token") == 0
     problem = load_agent(folder(tmp_path, "fixed")).problem
     assert problem.arms == (1, 4, 16)
     assert problem.state.names == ("prompt", "next_token")
+
+
+def test_optimize_leaves_the_best_hyperparameters(train, tmp_path, capsys):
+    """And `--conf-file` takes them; what was given is not searched."""
+    words = ["-optimize", "--n-trials", 4, "--n-startup-trials", 2, "-params", "n_timesteps:640"]
+    assert train("--algo", "linucb", "--seed", 2, *words, "eval_freq:320") == 0
+    found = tmp_path / "logs" / "linucb" / "optimize_1"
+    assert {path.name for path in found.iterdir()} == {
+        "args.yml",
+        "best.yml",
+        "command.txt",
+        "trials.csv",
+    }
+    trials = pd.read_csv(found / "trials.csv")
+    assert len(trials) == 4
+    best = yaml.safe_load((found / "best.yml").read_text(encoding="utf-8"))
+    row = trials.loc[trials["value"].idxmax()]
+    assert best["alpha"] == pytest.approx(row["params_alpha"])
+    assert (best["n_timesteps"], best["eval_freq"]) == (640, 320)
+    printed = capsys.readouterr().out
+    assert f"{row['value']:.3f}×" in printed
+    assert f"--conf-file {found / 'best.yml'}" in printed
+    assert train("--algo", "linucb", "--seed", 2, "-conf", found / "best.yml") == 0
+    run = folder(tmp_path, "linucb")
+    evaluations = json.loads((run / "evaluations.json").read_text(encoding="utf-8"))
+    assert evaluations["result"]["reward"] == pytest.approx(row["value"])
 
 
 def test_events_elsewhere(train, tmp_path):
@@ -187,6 +288,13 @@ def test_an_interrupted_run_does_not_look_complete(train, tmp_path, monkeypatch,
         (["--arms", "1,three"], "--arms must be whole numbers"),
         (["--arms", "1,3"], "block size 3 is not an arm"),
         (["--arms", "4,8"], "begin with 1"),
+        (["--arms", "1,4", "--window", "8"], "--arms and --window"),
+        (["--window", "-1"], "--window"),
+        (["-optimize", "--sampler", "grid"], "--sampler"),
+        (["-optimize", "--pruner", "hard"], "--pruner"),
+        (["-optimize", "--n-trials", "0"], "--n-trials must be positive"),
+        (["-optimize", "--algo", "fixed"], "fixed has no hyperparameters to optimize"),
+        (["-optimize", "-params", "lr:1"], "ppo has no hyperparameter 'lr'"),
         (["-params", "lr:1"], "ppo has no hyperparameter 'lr'"),
         (["-params", "learning_rate"], "key:value"),
         (["-conf", "nowhere.yml"], "cannot read hyperparameters nowhere.yml"),

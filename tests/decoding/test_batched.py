@@ -8,7 +8,7 @@ import torch
 from blockpilot_rl.decoding.batched import continue_batch
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.forward import target_forward
-from blockpilot_rl.decoding.sampling import greedy
+from blockpilot_rl.decoding.sampling import Sampling, greedy
 from tests.tiny_pair import PROMPTS, encode
 
 TEXTS = (*PROMPTS, "Z", "a rather longer prompt than all the others")
@@ -59,3 +59,45 @@ def test_small_budgets(trained, budget):
 def test_the_first_of_equals_is_chosen():
     logits = torch.tensor([[0.0, 2.0, 2.0], [1.0, 0.0, 1.0]])
     assert greedy(logits).tolist() == greedy(logits.bfloat16()).tolist() == [1, 0]
+
+
+SAMPLINGS = (
+    Sampling(0.6, top_k=9),
+    Sampling(1.0),
+    Sampling(1.0, top_k=20, top_p=0.8),
+    Sampling(0.6, top_p=0.9),
+    Sampling(0.0, top_k=5, top_p=0.5),
+)
+
+
+@pytest.mark.parametrize("stops", [(), (15, 2, 39)])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_sampled_rows_are_the_decoders_for_every_block_size(trained, sampling, stops):
+    """Each row by its own seed, whatever stands beside it and whoever has left the batch."""
+    decoder = Decoder(dataclasses.replace(trained, stop_token_ids=stops))
+    seeds = [11, 3, 3, 7, 0, 1]
+    prompts = [encode(trained, text)[0] for text in TEXTS]
+    items = continue_batch(decoder.target, prompts, 24, stops, sampling, seeds)
+    for ids, seed, item in zip(prompts, seeds, items, strict=True):
+        assert item.sampling == dataclasses.replace(sampling, seed=seed)
+        for size in (1, 2, 5, 16):
+            real = decoder.generate(ids[None], size, 24, item.sampling)
+            assert item.output_ids.tolist() == real.tokens
+
+
+def test_the_seed_decides_a_sampled_row(trained):
+    decoder = Decoder(trained)
+    prompts = [encode(trained, TEXTS[0])[0]] * 3
+    first, second, again = (
+        item.output_ids.tolist()
+        for item in continue_batch(decoder.target, prompts, 24, (), Sampling(1.0), [4, 5, 4])
+    )
+    assert first == again != second
+    (alone,) = continue_batch(decoder.target, prompts[:1], 24, (), Sampling(1.0, seed=5))
+    assert alone.output_ids.tolist() == second
+
+
+def test_a_seed_is_needed_for_each_row(trained):
+    prompts = [encode(trained, text)[0] for text in TEXTS]
+    with pytest.raises(ValueError, match="zip"):
+        continue_batch(Decoder(trained).target, prompts, 4, (), Sampling(1.0), [0])

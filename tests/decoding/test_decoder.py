@@ -286,6 +286,26 @@ def test_a_policy_chooses(decoder, trained):
     assert generation.decode_seconds == pytest.approx(after_prefill + generation.policy_seconds)
 
 
+def test_a_policy_of_another_pair_is_refused(decoder, trained):
+    foreign = chooser(dataclasses.replace(trained, drafter=tiny_drafter(seed=9)))
+    with pytest.raises(BlockPilotError, match="policy was trained on the pair"):
+        decoder.generate(encode(trained, "a b c d"), foreign, BUDGET)
+
+
+def test_a_policy_made_with_other_template_options_is_refused(trained):
+    """They change acceptance, from 25% to 60% in z-lab/dflash#133."""
+    ids, policy = encode(trained, "a b c d"), chooser(trained)
+    thinking = Decoder(dataclasses.replace(trained, template={"enable_thinking": True}))
+    with pytest.raises(BlockPilotError, match=r"trained with chat-template options \{\}"):
+        thinking.generate(ids, policy, BUDGET)
+    policy.config.template["enable_thinking"] = True
+    generation = thinking.generate(ids, policy, BUDGET)
+    assert generation.template == {"enable_thinking": True}
+    # Prompts that come as tokens from elsewhere say nothing about their template.
+    unknown = Decoder(dataclasses.replace(trained, template=None))
+    assert unknown.generate(ids, policy, BUDGET).tokens == generation.tokens
+
+
 @pytest.mark.parametrize("budget", [1, 2, BUDGET])
 def test_a_policy_may_choose_more_or_less_than_the_drafters_size(decoder, trained, budget):
     """Caches are made for the largest arm, and for the drafter's own block that a state reads."""
@@ -355,6 +375,26 @@ def test_the_drafters_length_counts_too(tiny, tmp_path):
     short = load_pair(tiny[0], variant(tiny[1], tmp_path / "short", max_position_embeddings=40))
     with pytest.raises(BlockPilotError, match="exceed the models' 40 positions"):
         Decoder(short).generate(torch.ones(1, 20, dtype=torch.long), 8, 20)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"has_own_embed_tokens": True, "has_own_lm_head": True},
+        {"causal": True},
+    ],
+)
+def test_drafters_of_other_kinds_are_lossless_too(decoder, trained, changes):
+    """Whatever a drafter is, the text is the target's; only what is accepted changes."""
+    settings = {**trained.drafter.config.dflash_config, **changes}
+    drafter = tiny_drafter(dflash_config=settings)
+    drafter.load_state_dict({**drafter.state_dict(), **trained.drafter.state_dict()})
+    ids = encode(trained, "a b c d")
+    plain = decoder.generate(ids, 1, BUDGET)
+    for size in (2, 8):
+        other = Decoder(dataclasses.replace(trained, drafter=drafter)).generate(ids, size, BUDGET)
+        assert other.tokens == plain.tokens
+    assert other.accepted != decoder.generate(ids, 8, BUDGET).accepted
 
 
 def test_a_target_alone_decodes_plainly(trained):

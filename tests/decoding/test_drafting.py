@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import DynamicCache
 
-from blockpilot_rl.decoding.drafting import LeanDrafter
+from blockpilot_rl.decoding.drafting import Blocks, LeanDrafter
 from blockpilot_rl.decoding.forward import target_forward
 from tests.tiny_pair import MASK, tiny_drafter, tiny_target
 
@@ -13,6 +13,8 @@ VARIANTS = {
     "plain": {},
     "biased": {"attention_bias": True},
     "window": WINDOW,
+    "window-both-ways": {**WINDOW, "is_causal": False},
+    "causal": {"is_causal": True},
     "wide-heads": {"head_dim": 16},
     "yarn": {
         "rope_parameters": {
@@ -64,20 +66,36 @@ def test_equals_the_modules(name):
 @pytest.mark.parametrize("name", VARIANTS)
 @torch.inference_mode()
 def test_many_blocks_at_once_equal_one_by_one(name):
+    """Of all sizes, several in a text, and of texts in any order."""
     ours = lean(tiny_drafter(**VARIANTS[name]))
-    texts = [features(14, seed=1), features(14, seed=2)]
-    both = ours.new_cache(2, 30)
-    ours.extend(torch.cat(texts), both)
-    rows, starts = torch.tensor([0, 1, 1, 0]), torch.tensor([3, 14, 1, 9])
-    anchors = torch.tensor([5, 6, 7, 8])
-    for block_size in (2, 8):
-        logits = ours.draft_at(rows, starts, anchors, block_size, both)
-        for i, (row, start) in enumerate(zip(rows.tolist(), starts.tolist(), strict=True)):
-            cache = ours.new_cache(1, 30)
-            ours.extend(texts[row][:, :start], cache)
-            alone = ours.draft(anchors[i : i + 1, None], block_size, cache)[0]
-            torch.testing.assert_close(logits[i], alone, atol=1e-4, rtol=1e-4)
-    assert both.length == 14
+    texts = [features(14, seed=1), features(14, seed=2), features(14, seed=3)]
+    cache = ours.new_cache(3, 50)
+    ours.extend(torch.cat(texts), cache)
+    rows, starts = torch.tensor([2, 0, 0, 0, 1, 1]), torch.tensor([5, 3, 9, 9, 14, 1])
+    anchors, sizes = torch.tensor([9, 5, 8, 8, 6, 7]), torch.tensor([3, 8, 2, 16, 8, 2])
+    blocks = Blocks(rows, starts, anchors, sizes)
+    states = ours.draft_at(blocks, cache)
+    assert len(states) == sizes.sum()
+    assert cache.length == 14
+    for i, (row, start) in enumerate(zip(rows.tolist(), starts.tolist(), strict=True)):
+        size, first = int(sizes[i]), int(blocks.firsts[i])
+        alone = ours.new_cache(1, 30)
+        ours.extend(texts[row][:, :start], alone)
+        expected = ours.draft(anchors[i : i + 1, None], size, alone)[0]
+        logits = ours.logits(states[first + 1 : first + size])
+        torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
+
+
+@torch.inference_mode()
+def test_blocks_leave_no_trace():
+    """What they wrote behind the context is never read."""
+    ours = lean(tiny_drafter())
+    cache = ours.new_cache(1, 30)
+    ours.extend(features(5), cache)
+    few = Blocks(*(torch.tensor([value]) for value in (0, 4, 7, 5)))
+    first = ours.draft_at(few, cache)
+    ours.draft_at(Blocks(*(torch.tensor([value]) for value in (0, 2, 9, 16))), cache)
+    assert torch.equal(ours.draft_at(few, cache), first)
 
 
 @torch.inference_mode()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from blockpilot_rl.decoding.decoder import Decoder
-from blockpilot_rl.decoding.latency import LatencyProfile, _lines, default_contexts, measure_latency
+from blockpilot_rl.decoding.latency import LatencyProfile, default_contexts, measure_latency
 from blockpilot_rl.errors import BlockPilotError
 
 PROFILE = LatencyProfile(
@@ -73,13 +73,60 @@ def test_what_is_measured(measured):
         assert intercept + slope * 32 > 0
 
 
-def test_lines_have_no_negative_part():
-    """A rising line goes through the medians; a falling or too steep one could only be noise."""
-    rising, falling, steep = _lines((10, 30), np.array([[3.0, 4.0, 1.0], [5.0, 2.0, 9.0]]))
-    np.testing.assert_allclose(rising, (2.0, 0.1))
-    np.testing.assert_allclose(falling, (3.0, 0.0), atol=1e-12)
-    assert steep[0] == 0.0
-    assert steep[1] == pytest.approx((10 * 1 + 30 * 9) / (10**2 + 30**2))
+def test_medians_come_with_intervals(measured):
+    for name in ("draft", "verify"):
+        middle = np.array(measured.medians[name])
+        low, high = np.moveaxis(np.array(measured.medians[f"{name}_intervals"]), -1, 0)
+        assert (low <= middle).all()
+        assert (middle <= high).all()
+        assert (low[:, 1:] < high[:, 1:]).all()
+
+
+def test_one_round_has_no_interval(decoder):
+    profile = measure_latency(decoder, (1, 4), contexts=(8, 16), repeats=1)
+    assert "verify_intervals" not in profile.medians
+    assert LatencyProfile.from_dict(json.loads(json.dumps(profile.to_dict()))) == profile
+
+
+def test_a_pass_between_two_measured_sizes():
+    """Verifying 2 and 3 tokens lies on the way from 1 to 4; a draft has no such sizes."""
+    np.testing.assert_allclose(
+        PROFILE.verify_lines((1, 2, 4)),
+        [(0.03, 0.0002), (0.03 + 0.02 / 3, 0.0002 + 0.0001 / 3), (0.05, 0.0003)],
+    )
+    np.testing.assert_allclose(PROFILE.step_lines((4,)), [(0.06, 0.0004)])
+    with pytest.raises(BlockPilotError, match="a pass of 5 tokens is outside"):
+        PROFILE.verify_lines((5,))
+    with pytest.raises(BlockPilotError, match="block size 2 is not in the latency profile"):
+        PROFILE.draft_lines((2,))
+
+
+def test_another_cost_of_further_tokens():
+    flat, steep = PROFILE.scaled(0.0), PROFILE.scaled(3.0)
+    assert flat.verify == (PROFILE.verify[0],) * 2
+    np.testing.assert_allclose(steep.verify[1], (0.03 + 3 * 0.02, 0.0002 + 3 * 0.0001))
+    assert steep.verify[0] == PROFILE.verify[0]
+    # The shortest draft is what it is here, as there is none without it.
+    assert flat.draft == steep.draft == PROFILE.draft
+    np.testing.assert_allclose(PROFILE.scaled(1.0).verify, PROFILE.verify)
+    assert flat.token_cost(100) == 0.0
+    assert PROFILE.token_cost(0) == pytest.approx((0.05 / 0.03 - 1) / 3)
+    assert steep.token_cost(100) == pytest.approx(3 * PROFILE.token_cost(100))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"read_prompt": None}, "not a latency profile: TypeError"),
+        ({"verify": [["a", 0.0]]}, "not a latency profile: ValueError"),
+        ({"draft": []}, "needs a line for every block size"),
+    ],
+)
+def test_what_is_no_profile(change, message):
+    with pytest.raises(BlockPilotError, match=message):
+        LatencyProfile.from_dict({**PROFILE.to_dict(), **change})
+    with pytest.raises(BlockPilotError, match="not a latency profile: KeyError: 'draft'"):
+        LatencyProfile.from_dict({})
 
 
 def test_progress_and_no_cuda_call_on_a_cpu(decoder, monkeypatch):
@@ -116,10 +163,18 @@ def test_contexts_fit_the_model(decoder):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"contexts": (8, 8)}, {"contexts": (8,)}, {"repeats": 0}, {"block_sizes": ()}]
+    "settings",
+    [
+        {"contexts": (8, 8)},
+        {"contexts": (8,)},
+        {"contexts": (1, 8)},
+        {"repeats": 0},
+        {"block_sizes": ()},
+        {"block_sizes": (), "contexts": None},
+    ],
 )
 def test_an_empty_grid(decoder, settings):
-    with pytest.raises(BlockPilotError, match="two contexts and one repeat"):
+    with pytest.raises(BlockPilotError, match="two contexts of two or more tokens and one repeat"):
         measure_latency(decoder, **{"block_sizes": (1, 4), "contexts": (8, 16), **settings})
 
 

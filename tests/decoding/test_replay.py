@@ -2,26 +2,43 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 
+from blockpilot_rl.decoding.batched import continue_batch
 from blockpilot_rl.decoding.decoder import Decoder
-from blockpilot_rl.decoding.replay import replay
+from blockpilot_rl.decoding.replay import replay, trace
+from blockpilot_rl.decoding.sampling import GREEDY, Sampling
+from blockpilot_rl.decoding.state import draft_features
 from blockpilot_rl.models.drafter import DFlashDraftModel
 from tests.tiny_pair import PROMPTS, answers, encode
 
 ARMS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 TEXTS = (*PROMPTS, "Z")
+SAMPLINGS = [
+    Sampling(temperature, top_k, top_p, draft=draft)
+    for temperature, top_k, top_p in ((0.6, 0, 1.0), (1.0, 0, 1.0), (1.0, 12, 0.9))
+    for draft in ("shared", "argmax")
+]
 
 
-def assert_replay_is_exact(pair, texts, budget, arms=ARMS):
+def continuations(pair, texts, budget, sampling=GREEDY):
+    """Answers to texts, each with a seed of its own."""
+    ids = [encode(pair, text)[0] for text in texts]
+    target = Decoder(pair).target
+    seeds = [seed + 1 if sampling.temperature else 0 for seed in range(len(ids))]
+    return continue_batch(target, ids, budget, pair.stop_token_ids, sampling, seeds)
+
+
+def assert_replay_is_exact(pair, texts, budget, arms=ARMS, sampling=GREEDY):
     """Step by step what the real decoder accepts; returns all of it."""
     decoder = Decoder(pair)
-    items = answers(pair, texts, budget)
+    items = continuations(pair, texts, budget, sampling)
     replayed = replay(decoder.drafter, items, arms)
     for text, item, by_arm in zip(texts, items, replayed, strict=True):
         for size, accepted in zip(arms, by_arm, strict=True):
-            real = decoder.generate(encode(pair, text), size, budget)
+            real = decoder.generate(encode(pair, text), size, budget, item.sampling)
             assert real.tokens == item.output_ids.tolist()
             assert accepted == real.accepted[1:], (text, size)
             assert sum(accepted) == len(real.tokens) - 1
@@ -39,12 +56,37 @@ def test_the_last_pass_is_clipped_to_the_budget(trained, budget):
     assert_replay_is_exact(trained, TEXTS, budget)
 
 
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_sampled_texts_equal_the_decoder_step_by_step(trained, sampling):
+    """One-step independent drafts collapse acceptance at T > 0 (z-lab/dflash#169)."""
+    replayed = assert_replay_is_exact(trained, TEXTS[:3], 24, (1, 2, 5, 8, 16), sampling)
+    assert max(max(arm) for row in replayed for arm in row) > 1
+
+
+def test_texts_that_stop_and_many_texts(trained):
+    """More than share a pass, of different length and end."""
+    pair = dataclasses.replace(trained, stop_token_ids=(15, 39))
+    texts = [f"{text} {tail}" for text in PROMPTS for tail in ("", "a", "bc", "def", "again")]
+    replayed = assert_replay_is_exact(pair, texts, 20, (1, 3, 8))
+    assert len({sum(row[0]) for row in replayed}) > 2
+
+
+def test_texts_sampled_differently_are_not_replayed_together(trained):
+    items = [*answers(trained, TEXTS[:1], 4), *continuations(trained, TEXTS, 4, SAMPLINGS[0])]
+    with pytest.raises(ValueError, match="sampled differently"):
+        replay(Decoder(trained).drafter, items, (1, 4))
+
+
 def test_a_text_of_one_token_has_no_pass(trained):
     items = answers(trained, TEXTS[:2], 1)
     assert replay(Decoder(trained).drafter, items, (1, 4)) == [[[], []], [[], []]]
+    for item in trace(Decoder(trained).drafter, items, (1, 4)):
+        assert (item.accepted.shape, item.confidences.shape) == ((0, 2), (0, 3))
+        assert item.trajectory(1) == []
 
 
-def test_a_reduced_draft_vocabulary(trained):
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLINGS[0]])
+def test_a_reduced_draft_vocabulary(trained, sampling):
     """Tokens that cannot be drafted end a block in replay as in decoding."""
     source = trained.drafter
     kept = [token for token in range(64) if token % 5]
@@ -53,5 +95,41 @@ def test_a_reduced_draft_vocabulary(trained):
     offsets = torch.tensor(kept) - torch.arange(len(kept))
     reduced.load_state_dict({**source.state_dict(), "d2t": offsets})
     pair = dataclasses.replace(trained, drafter=reduced)
-    whole = replay(Decoder(trained).drafter, answers(trained), (8,))
-    assert assert_replay_is_exact(pair, PROMPTS, 40, (8,)) != whole
+    items = continuations(trained, PROMPTS, 40, sampling)
+    whole = replay(Decoder(trained).drafter, items, (8,))
+    assert assert_replay_is_exact(pair, PROMPTS, 40, (8,), sampling) != whole
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, *SAMPLINGS[2:4]])
+def test_trajectories_follow_from_a_trace(trained, sampling):
+    decoder = Decoder(trained)
+    items = continuations(trained, TEXTS, 40, sampling)
+    replayed = replay(decoder.drafter, items, ARMS)
+    for item, by_arm in zip(trace(decoder.drafter, items, ARMS), replayed, strict=True):
+        assert [item.trajectory(arm) for arm in range(len(ARMS))] == by_arm
+        assert item.accepted.shape == (39, len(ARMS))
+        assert (item.accepted[:, 0] == 1).all()
+        assert (item.accepted[-1] == 1).all()
+        assert (item.accepted.dtype, item.confidences.dtype) == (np.int16, np.float16)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLINGS[2]])
+def test_a_trace_is_what_decoding_would_do_from_there(trained, sampling):
+    """From every third position on, as a prompt of its own with the same noise."""
+    decoder = Decoder(trained)
+    (item,) = continuations(trained, TEXTS[:1], 30, sampling)
+    found = trace(decoder.drafter, [item], ARMS)[0]
+    for anchor in range(0, 29, 3):
+        ids = torch.cat([item.prompt_ids, item.output_ids[:anchor]])[None]
+        budget = 30 - anchor
+        prefill = decoder.prefill(ids, budget, max(ARMS), item.sampling)
+        assert prefill.first_token == item.output_ids[anchor]
+        for arm, size in enumerate(ARMS):
+            assert decoder.decode(prefill, size).accepted[1] == found.accepted[anchor, arm]
+        with torch.inference_mode():
+            prefill.draft_cache.crop(0)
+            decoder.drafter.extend(prefill.features, prefill.draft_cache)
+            block = torch.tensor([[prefill.first_token]])
+            logits = decoder.drafter.draft(block, max(ARMS), prefill.draft_cache)[0]
+        expected = draft_features(logits).numpy()
+        np.testing.assert_allclose(found.confidences[anchor], expected, atol=1e-3)

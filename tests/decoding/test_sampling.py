@@ -107,6 +107,6 @@ def test_bad_values_are_refused(options: dict[str, object], named: str) -> None:
 
 def test_greedy_needs_no_noise() -> None:
     sampler = Sampler(Sampling(), 4)
-    assert sampler.is_greedy
+    assert sampler.sampling.is_greedy
     assert int(sampler.choose(torch.tensor([[0.0, 3.0, 1.0, 3.0]]), 0)) == 1
     assert not sampler._noise

@@ -9,6 +9,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 
 from blockpilot_rl.envs.block_size import BlockSizeEnv
 from blockpilot_rl.envs.vector import BlockSizeVecEnv
+from blockpilot_rl.errors import BlockPilotError
 from tests.synthetic import ARMS, synthetic_table
 
 
@@ -71,6 +72,21 @@ def test_the_environments_share_epochs(table):
         assert sorted(seen) == sorted(train.rows["id"])
 
 
+def test_infos_are_the_callers_own(table):
+    """Writing into an info reaches neither the sweep nor the next time the prompt comes."""
+    env = BlockSizeVecEnv(len(table.split("train")), table, seed=0)
+    env.reset()
+    actions = np.zeros(env.num_envs, dtype=np.int64)
+    first = {info["prompt_id"]: dict(info) for info in env.step(actions)[3]}
+    for info in env.step(actions)[3]:
+        with pytest.raises(ValueError, match="read-only"):
+            info["terminal_observation"][:] = 0
+        info.clear()
+    for info in env.step(actions)[3]:
+        assert info.keys() == first[info["prompt_id"]].keys()
+        assert info["seconds"] == first[info["prompt_id"]]["seconds"]
+
+
 def test_more_environments_than_prompts(table):
     env = BlockSizeVecEnv(2 * len(table), table, split="validation", seed=0)
     assert env.reset().shape[0] == 2 * len(table)
@@ -92,6 +108,20 @@ def test_attributes_are_those_of_the_environments(table):
     assert env.get_attr("arms", indices=[0]) == [ARMS]
     with pytest.raises(AttributeError, match="share one recorded sweep"):
         env.set_attr("arms", (1, 2))
+
+
+def test_an_action_that_is_no_arm_is_refused(table):
+    env = BlockSizeVecEnv(3, table, seed=0)
+    with pytest.raises(BlockPilotError, match="call reset"):
+        env.step(np.zeros(3, dtype=np.int64))
+    env.reset()
+    for action in (-1, len(ARMS)):
+        with pytest.raises(BlockPilotError, match=f"action {action} is outside 0..4"):
+            env.step(np.array([0, action, 1]))
+    with pytest.raises(BlockPilotError, match="3 whole numbers"):
+        env.step(np.zeros(2, dtype=np.int64))
+    with pytest.raises(BlockPilotError, match="num_envs must be at least 1"):
+        BlockSizeVecEnv(0, table)
 
 
 def test_stable_baselines_learns_on_it(table):

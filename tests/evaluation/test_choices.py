@@ -63,3 +63,9 @@ def test_a_group_that_was_not_recorded_is_named():
 def test_what_does_not_fit_is_refused(arms, seconds, message):
     with pytest.raises(BlockPilotError, match=message):
         Choices(arms, seconds)
+
+
+def test_shares_of_the_seeds():
+    chosen = Choices.free(np.array([[0, 1], [0, 2], [0, 2], [1, 2]]))
+    expected = [[0.75, 0.25, 0.0], [0.0, 0.25, 0.75]]
+    np.testing.assert_array_equal(chosen.shares(3), expected)

@@ -13,6 +13,7 @@ from blockpilot_rl.evaluation.controls import shuffle_states
 from blockpilot_rl.evaluation.oracle import oracle_arms
 from blockpilot_rl.files import write_json
 from blockpilot_rl.sweeps.table import SweepTable
+from tests.evaluation.replicates import replicated
 from tests.synthetic import synthetic_table
 
 Splits = tuple[SweepTable, SweepTable, SweepTable]
@@ -224,6 +225,81 @@ def test_families_add_up(splits):
     assert rows == len(test)
     assert mean == pytest.approx(agent.mean_speedup)
     assert found.speedups["easy"][8] == found.best_fixed.per_family["easy"].mean_speedup
+
+
+def test_a_family_that_loses_is_named_in_the_verdict(splits):
+    """An agent may gain over all prompts and still be worse for one kind of them."""
+    train, validation, test = splits
+    fixed, answers = test.arm_index(8), oracle_arms(test)
+    hard = (test.rows["family"] == "hard").to_numpy()
+    # Mostly the answers for easy prompts, and too large a size for some of the hard ones.
+    arms = np.where(hard, fixed, answers)
+    arms[~hard] = np.where(np.arange((~hard).sum()) % 4, arms[~hard], fixed)
+    arms[np.flatnonzero(hard)[::3]] = test.arm_index(16)
+    found = compare(train, validation, test, {"partial": once(arms)})
+    verdict = found.verdict
+    assert (verdict.ship, verdict.worst_family) == ("partial", "hard")
+    assert verdict.worst_family_gain == found.agents["partial"].per_family["hard"].gain
+    assert verdict.worst_family_gain.value < -0.01
+    assert verdict.within_margin is False
+    assert "in its worst family, hard, it has -" in verdict.reason
+    assert "beyond the margin of 1.0%" in verdict.reason
+    kind = compare(train, validation, test, {"partial": once(arms)}, family_margin=0.5).verdict
+    assert kind.within_margin is True
+    assert "within the margin of 50.0%" in kind.reason
+
+
+def test_the_report_names_best_fixed_beside_a_default_that_is_worst(splits):
+    """The checkpoint's own size can lose to every other one.
+
+    As it did in z-lab/dflash#151 and in six of six cells of osaurus-ai/vmlx-swift#276.
+    """
+    found = compare(*with_seconds(splits, [1.0, 1.2, 1.4, 3.0, 12.0]), {})
+    speedups = found.speedups["all"]
+    assert found.default is not None
+    assert found.default.block_size == 16 == min(speedups, key=speedups.__getitem__)
+    assert found.best_fixed.block_size == 4
+    assert found.default.gain.high < 0
+    assert set(speedups) >= {1, 2, 4}
+
+
+def test_the_share_of_the_gap_has_an_interval(splits):
+    train, validation, test = splits
+    found = compare(train, validation, test, {"r": once(regression(train, test))})
+    agent, oracle, fixed = found.agents["r"], found.oracle, found.best_fixed
+    assert agent.gap_closed_interval.value == pytest.approx(agent.gap_closed)
+    assert 0 < agent.gap_closed_interval.low < agent.gap_closed < agent.gap_closed_interval.high
+    assert oracle.gap_closed_interval == pytest.approx((1, 1, 1))
+    assert fixed.gap_closed_interval == (0, 0, 0)
+
+
+def test_rows_of_one_prompt_are_one_cluster(splits):
+    """Three samples of each prompt make no interval narrower."""
+    train, validation, test = splits
+    arms = regression(train, test)
+    single = compare(train, validation, test, {"r": once(arms)})
+    rows = replicated(test, 3)
+    tripled = compare(train, validation, rows, {"r": once(np.tile(arms, 3))})
+    assert tripled.agents["r"].gain == pytest.approx(single.agents["r"].gain)
+    assert tripled.agents["r"].total_gain == pytest.approx(single.agents["r"].total_gain)
+    assert tripled.split["test_prompts"] == len(test)
+    assert tripled.split["test_rows"] == 3 * len(test)
+    assert tripled.crossfit is not None
+    assert tripled.to_dict()["oracle"]["crossfit"] == tripled.crossfit.mean_speedup
+
+
+def test_logged_decisions_alone_tell_what_the_best_agent_earns(splits):
+    train, validation, test = splits
+    both = np.stack([regression(train, test), np.full(len(test), 3)])
+    found = compare(train, validation, test, {"r": Choices(both, np.zeros(2))})
+    check = found.off_policy
+    assert check is not None
+    assert check.decisions == len(test)
+    assert check.truth == pytest.approx(found.agents["r"].mean_speedup)
+    for name in ("IPS", "SNIPS", "DR"):
+        estimate = check.estimates[name]
+        assert estimate.reward.low < check.truth < estimate.reward.high
+        assert len(test) / 5 < estimate.effective_sample_size < len(test) / 2
 
 
 def test_the_json_has_the_agreed_shape(splits, tmp_path):

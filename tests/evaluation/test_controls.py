@@ -13,6 +13,7 @@ from blockpilot_rl.evaluation.controls import (
     shuffle_states,
 )
 from blockpilot_rl.evaluation.oracle import oracle_arms
+from tests.evaluation.replicates import replicated
 from tests.synthetic import synthetic_table
 
 
@@ -63,15 +64,53 @@ def test_prompts_of_equal_length_are_not_taken_for_the_same(splits):
     refuse_overlap(narrow[:2], narrow[2])
 
 
+def agreeing(table, share: float, seed: int = 0) -> np.ndarray:
+    """Choices that equal the oracle's on a share of the rows."""
+    rng = np.random.default_rng(seed)
+    answers = oracle_arms(table)
+    other = (answers + rng.integers(1, len(table.arms), size=len(table))) % len(table.arms)
+    return np.where(rng.uniform(size=len(table)) < share, answers, other)
+
+
 def test_choices_that_equal_the_answers_are_refused(splits):
+    """Predictions that equal the labels of the test prompts prove nothing."""
     test = splits[2]
-    answers = oracle_arms(test)
-    almost = answers.copy()
-    almost[0] = (almost[0] + 1) % len(test.arms)
-    refuse_copied_answers({"good": Choices(almost[None], np.zeros(1))}, test)
-    copied = Choices(np.stack([almost, answers]), np.zeros(2))
-    with pytest.raises(BlockPilotError, match="leakage: agent 'copycat'"):
-        refuse_copied_answers({"copycat": copied}, test)
+    answers, honest = oracle_arms(test), agreeing(test, 0.6)
+    refuse_copied_answers({"good": Choices.free(honest[None])}, test)
+    copied = Choices.free(np.stack([honest, answers]))
+    with pytest.raises(BlockPilotError, match="leakage: agent 'copycat' chooses the fastest arm"):
+        refuse_copied_answers({"good": Choices.free(honest[None]), "copycat": copied}, test)
+
+
+def test_choices_that_almost_equal_the_answers_are_refused():
+    """Changing a few of the copied answers does not hide them."""
+    table = synthetic_table(n=400)
+    almost = oracle_arms(table).copy()
+    almost[:2] = (almost[:2] + 1) % len(table.arms)
+    with pytest.raises(BlockPilotError, match="on 398 of 400 test prompts"):
+        refuse_copied_answers({"copycat": Choices.free(almost[None])}, table)
+
+
+def test_agreement_beyond_that_on_validation_prompts_is_refused():
+    """A copycat that hides among honest agreement is still far better on test prompts."""
+    test, validation = synthetic_table(n=200), synthetic_table(n=200, seed=1)
+    chosen = agreeing(test, 0.75)[None]
+    refuse_copied_answers({"unknown": Choices.free(chosen)}, test, validation)
+    same = Choices(chosen, np.zeros(1), validation=agreeing(validation, 0.75)[None])
+    refuse_copied_answers({"skilled": same}, test, validation)
+    worse = Choices(chosen, np.zeros(1), validation=agreeing(validation, 0.4)[None])
+    with pytest.raises(
+        BlockPilotError, match=r"[67]\d% of the test prompts and on [34]\d% of the v"
+    ):
+        refuse_copied_answers({"copycat": worse}, test, validation)
+
+
+def test_rows_of_one_prompt_count_once():
+    """Nine equal rows of nine prompts are no more evidence than nine rows."""
+    few = synthetic_table(n=9)
+    many = replicated(few, 9)
+    assert len(many) == 81
+    refuse_copied_answers({"lucky": Choices.free(oracle_arms(many)[None])}, many)
 
 
 def test_agreement_that_shows_nothing_is_let_pass(splits):

@@ -9,9 +9,11 @@ import pytest
 from blockpilot_rl.evaluation.oracle import (
     best_fixed_by_mean,
     best_fixed_by_total,
+    crossfit_oracle,
     gap_closed,
     oracle_arms,
 )
+from tests.evaluation.replicates import joined, replicated
 from tests.synthetic import synthetic_table
 
 
@@ -48,3 +50,59 @@ def test_gap_closed():
     assert gap_closed(2.0, fixed=1.0, oracle=2.0) == 1.0
     assert gap_closed(0.75, fixed=1.0, oracle=2.0) == pytest.approx(-0.25)
     assert math.isnan(gap_closed(1.0, fixed=1.0, oracle=1.0))
+
+
+def test_noise_flatters_an_oracle_that_is_not_cross_fitted():
+    """The best of several noisy runs is biased upward; chosen on other runs it gains nothing."""
+    table = synthetic_table(n=150)
+    alike = dataclasses.replace(table, seconds=np.ones(table.seconds.shape))
+    found = crossfit_oracle(replicated(alike, 6, noise=0.2), fixed=2)
+    assert (found.source, found.prompts, found.rows) == ("replicates", 150, 900)
+    assert found.in_sample > 1.2 * found.fixed
+    assert found.mean_speedup == pytest.approx(found.fixed, rel=0.03)
+
+
+def test_without_noise_cross_fitting_changes_nothing():
+    table = synthetic_table(n=50)
+    found = crossfit_oracle(replicated(table, 3), fixed=2)
+    assert found.mean_speedup == pytest.approx(table.rewards.max(axis=1).mean())
+    assert found.in_sample == pytest.approx(found.mean_speedup)
+    assert found.fixed == pytest.approx(table.rewards[:, 2].mean())
+
+
+def test_the_arm_is_chosen_on_the_prompts_other_rows_of_the_temperature():
+    table = synthetic_table(n=2).select_arms((1, 2, 4))
+    # Of three rows of a prompt, two are fastest with size 2 and one, by less, with size 4.
+    votes = [[1.0, 0.5, 0.9], [1.0, 0.5, 0.9], [1.0, 0.9, 0.6]]
+    rows = replicated(table, 3)
+    order = np.argsort(rows.rows["id"].to_numpy(), kind="stable")
+    seconds = np.empty((6, 3))
+    seconds[order] = votes * 2
+    rows = dataclasses.replace(rows, seconds=seconds)
+    found = crossfit_oracle(rows, fixed=0)
+    # Size 2 is best on every two of the rows, so it judges the third, the odd one too.
+    assert found.mean_speedup == pytest.approx((1 / 0.5 + 1 / 0.5 + 1 / 0.9) / 3)
+    assert found.in_sample == pytest.approx((1 / 0.5 + 1 / 0.5 + 1 / 0.6) / 3)
+    # Rows of another temperature are no replicates.
+    cold = replicated(synthetic_table(n=2).select_arms((1, 2, 4)), 1, temperature=0.5)
+    assert crossfit_oracle(joined(rows, cold), fixed=0).rows == 6
+
+
+def test_copies_of_a_greedy_answer_cannot_be_crossed():
+    table = synthetic_table(n=20)
+    assert crossfit_oracle(table, fixed=0) is None
+    assert crossfit_oracle(replicated(table, 3, temperature=0.0), fixed=0) is None
+
+
+def test_predictions_are_judged_by_the_stopwatch():
+    table = synthetic_table(n=100)
+    rng = np.random.default_rng(0)
+    measured = table.seconds * np.exp(0.3 * rng.normal(size=table.seconds.shape))
+    measured[40:] = np.nan
+    found = crossfit_oracle(dataclasses.replace(table, measured_seconds=measured), fixed=1)
+    speedups = measured[:40, :1] / measured[:40]
+    assert (found.source, found.prompts, found.rows) == ("stopwatch", 40, 40)
+    expected = speedups[np.arange(40), oracle_arms(table)[:40]].mean()
+    assert found.mean_speedup == pytest.approx(expected)
+    assert found.in_sample == pytest.approx(speedups.max(axis=1).mean())
+    assert found.in_sample > 1.1 * found.mean_speedup

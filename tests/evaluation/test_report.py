@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import dataclasses
+import html
+from collections import Counter
+from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -9,15 +12,29 @@ from matplotlib.image import imread
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.compare import compare
-from blockpilot_rl.evaluation.plots import plot_arms, plot_gains, plot_speedups
+from blockpilot_rl.evaluation.oracle import CrossFit
+from blockpilot_rl.evaluation.plots import (
+    as_svg,
+    draw_plots,
+    plot_arms,
+    plot_budget_curves,
+    plot_families,
+    plot_gains,
+    plot_learning_curve,
+    plot_speedups,
+)
 from blockpilot_rl.evaluation.report import write_report
-from blockpilot_rl.evaluation.results import Comparison
+from blockpilot_rl.evaluation.results import Comparison, CurvePoint, LeftOut, PaperRow
 from blockpilot_rl.evaluation.statistics import Interval
 from blockpilot_rl.evaluation.tables import (
     arms_table,
+    budget_table,
     decoding_table,
     family_table,
     gain_text,
+    learning_table,
+    left_out_table,
+    off_policy_table,
     speedup_table,
     summary_table,
     verdict_line,
@@ -48,22 +65,169 @@ def comparison() -> Comparison:
 @pytest.fixture
 def without_agents(comparison) -> Comparison:
     verdict = dataclasses.replace(comparison.verdict, best_agent=None)
-    return dataclasses.replace(comparison, agents={}, verdict=verdict)
+    return dataclasses.replace(comparison, agents={}, verdict=verdict, off_policy=None)
 
 
-def test_the_report_holds_verdict_tables_plots_and_origin(comparison, tmp_path):
-    path = write_report(comparison, tmp_path / "new" / "folder")
-    text = path.read_text(encoding="utf-8")
-    assert path.name == "report.md"
+def test_the_markdown_holds_verdict_tables_plots_and_origin(comparison, tmp_path):
+    folder = write_report(comparison, tmp_path / "new" / "folder").parent
+    text = (folder / "report.md").read_text(encoding="utf-8")
     assert verdict_line(comparison) in text
     assert f"| steady | {comparison.agents['steady'].mean_speedup:.3f} |" in text
     assert "compare.py --sweep 'my sweep'" in text
     assert '"git_sha": "abc"' in text
-    plots = sorted(path.parent.glob("*.png"))
-    assert len(plots) == 3
+    assert text.endswith("```\n")
+    plots = sorted(folder.glob("*.png"))
+    assert len(plots) == 4
     for plot in plots:
         assert f"({plot.name})" in text
         assert imread(plot).std() > 0.01
+
+
+class Page(HTMLParser):
+    """Checks that every element ends, and counts them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str | None]] = []
+
+    def handle_starttag(self, tag, attrs) -> None:
+        self.counts[tag] += 1
+        self.attributes += attrs
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs) -> None:
+        self.counts[tag] += 1
+        self.attributes += attrs
+
+    def handle_endtag(self, tag) -> None:
+        assert self.open.pop() == tag
+
+
+def page(comparison, folder) -> tuple[str, Page]:
+    path = write_report(comparison, folder)
+    assert path.name == "report.html"
+    text, found = path.read_text(encoding="utf-8"), Page()
+    found.feed(text)
+    assert found.open == []
+    return text, found
+
+
+def test_the_page_is_whole_and_holds_everything_itself(comparison, tmp_path):
+    text, found = page(comparison, tmp_path)
+    assert text.startswith("<!doctype html>")
+    assert html.escape(verdict_line(comparison), quote=False) in text
+    assert f"<td>{comparison.agents['steady'].mean_speedup:.3f}</td>" in text
+    assert found.counts["svg"] == len(draw_plots(comparison)) == 4
+    assert found.counts["style"] >= 1
+    assert not found.counts.keys() & {"script", "link", "img", "iframe"}
+    for name, value in found.attributes:
+        # Links lead within the page; anything else that names an address would be fetched.
+        if name in ("src", "href", "xlink:href"):
+            assert value.startswith("#")
+    assert "url(http" not in text
+    assert "prefers-color-scheme: dark" in text
+    assert 'name="viewport"' in text
+
+
+def test_plots_take_the_ink_of_the_page(comparison):
+    svg = as_svg(draw_plots(comparison)["gains"])
+    assert svg.startswith("<svg")
+    assert "currentColor" in svg
+    assert "#000000" not in svg
+    assert ">steady</text>" in svg
+    assert svg == as_svg(draw_plots(comparison)["gains"])
+
+
+def test_names_from_outside_are_escaped(comparison, tmp_path):
+    pair = {**comparison.pair, "target": "<b>bold</b> & more"}
+    text, found = page(dataclasses.replace(comparison, pair=pair), tmp_path)
+    assert "&lt;b&gt;bold&lt;/b&gt; &amp; more" in text
+    assert found.counts["b"] == 0
+
+
+@pytest.fixture
+def complete(comparison) -> Comparison:
+    """With every view that can be asked for."""
+    outcomes = comparison.agents
+
+    def points(price: int | None, shift: float) -> list[CurvePoint]:
+        gain = Interval(shift, shift - 0.01, shift + 0.01)
+        counts = (40, 80, 160)
+        return [
+            CurvePoint(count, price and price * count, 1.5, gain, 0.2, 0.1 * shift)
+            for count in counts
+        ]
+
+    learning = {"fixed": points(None, 0.0), "steady": points(None, 0.02)}
+    budgets = {
+        price: {"fixed": points(factor, 0.0), "steady": points(factor, 0.02)}
+        for price, factor in (("decode", 5), ("replay", 1))
+    }
+    row = PaperRow("1, 16", 2.5, 2.75, 1.234, 1.345, Interval(0.012, -0.01, 0.03))
+    return dataclasses.replace(
+        comparison,
+        left_out=LeftOut({"easy": 4, "hard": 8}, comparison.best_fixed, outcomes),
+        learning_curve=learning,
+        budget_curves=budgets,
+        paper_table={"0": {"oracle": row}, "1": {"oracle": row, "plain decoding": row}},
+        crossfit=CrossFit("replicates", 30, 90, 1.61, 1.72, 1.55),
+        notes=["too few prompts"],
+    )
+
+
+def test_every_view_has_its_section(complete, tmp_path):
+    text, found = page(complete, tmp_path)
+    markdown = (tmp_path / "report.md").read_text(encoding="utf-8")
+    for written in (text, markdown):
+        for title in (
+            "Families left out",
+            "Learning curve",
+            "At equal decode budget",
+            "paper&#39;s table" if written is text else "paper's table",
+            "Judged from logs",
+            "at temperature 0",
+            "at temperature 1",
+            "+1.2% (-1.0, +3.0)",
+            "30 prompts): mean speedup 1.610",
+            "Note: too few prompts.",
+            "a decode per label",
+        ):
+            assert title in written
+    assert found.counts["svg"] == 6
+    assert len(list(tmp_path.glob("*.png"))) == 6
+    anchors = {value for name, value in found.attributes if name == "id"}
+    links = {value for name, value in found.attributes if name == "href" and value}
+    assert {link.removeprefix("#") for link in links if not link.startswith("#m")} <= anchors
+
+
+def test_the_curves_show_the_numbers(complete):
+    lines = {line.get_label(): line for line in plot_learning_curve(complete).axes[0].get_lines()}
+    assert list(lines["steady"].get_xdata()) == [40, 80, 160]
+    assert list(lines["steady"].get_ydata()) == [0.02] * 3
+    decode, replay = plot_budget_curves(complete).axes
+    for axes, factor in ((decode, 5), (replay, 1)):
+        (line,) = [line for line in axes.get_lines() if line.get_label() == "steady"]
+        assert list(line.get_xdata()) == [factor * count for count in (40, 80, 160)]
+        assert list(line.get_ydata()) == pytest.approx([0.002] * 3)
+    rows = {row[0]: row[1:] for row in learning_table(complete).rows}
+    assert rows["steady"] == ["+2.0% (+1.0, +3.0)"] * 3
+    assert ["steady", "a decode per label", "800", "0.002", "+2.0% (+1.0, +3.0)"] in budget_table(
+        complete
+    ).rows
+
+
+def test_a_family_left_out_is_shown_beside_the_same_one_seen(complete):
+    axes = plot_families(complete).axes[0]
+    best = complete.verdict.best_agent
+    markers = [line for line in axes.get_lines() if line.get_marker() in ("o", "s")]
+    seen = [line.get_xdata()[0] for line in markers]
+    gains = [family.gain.value for family in complete.agents[best].per_family.values()]
+    assert seen == gains * 2
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["easy", "hard"]
+    assert [row[0] for row in left_out_table(complete).rows] == ["easy", "hard", "all"]
 
 
 def test_writing_again_keeps_other_files(comparison, tmp_path):
@@ -71,7 +235,7 @@ def test_writing_again_keeps_other_files(comparison, tmp_path):
     write_report(comparison, tmp_path)
     write_report(comparison, tmp_path)
     assert (tmp_path / "notes.txt").read_text(encoding="utf-8") == "mine"
-    assert len(list(tmp_path.iterdir())) == 5
+    assert len(list(tmp_path.iterdir())) == 7
 
 
 def test_a_file_in_the_way_is_named(comparison, tmp_path):
@@ -81,7 +245,8 @@ def test_a_file_in_the_way_is_named(comparison, tmp_path):
 
 
 def test_the_tables_are_rectangular_and_in_order(comparison):
-    for build in (summary_table, decoding_table, arms_table, family_table, speedup_table):
+    always = (summary_table, decoding_table, arms_table, family_table, speedup_table)
+    for build in (*always, off_policy_table):
         table = build(comparison)
         assert {len(row) for row in table.rows} == {len(table.columns)}
     names = [row[0] for row in summary_table(comparison).rows]
@@ -96,7 +261,8 @@ def test_the_tables_are_rectangular_and_in_order(comparison):
 def test_without_agents_the_tables_leave_them_out(without_agents, tmp_path):
     assert [row[0] for row in arms_table(without_agents).rows] == ["oracle"]
     assert len(family_table(without_agents).columns) == 4
-    write_report(without_agents, tmp_path)
+    _, found = page(without_agents, tmp_path)
+    assert found.counts["svg"] == 3
 
 
 def test_gains_are_shown_in_percent():

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import bootstrap
 
-from blockpilot_rl.evaluation.statistics import relative_gain
+from blockpilot_rl.evaluation.statistics import RESAMPLES, ratio_of_sums, relative_gain
 
 
 def paired_rows(n: int, seed: int, gain: float = 0.03) -> tuple[np.ndarray, np.ndarray]:
@@ -42,7 +43,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
     covered = 0
     for trial in range(150):
         mine, fixed = paired_rows(40, seed=100 + trial)
-        _, low, high = relative_gain(mine, fixed, np.arange(40), confidence=0.8, seed=trial)
+        _, low, high = relative_gain(mine, fixed, np.arange(40), confidence=0.8)
         covered += low <= 0.03 <= high
     assert 0.7 <= covered / 150 <= 0.9
 
@@ -71,6 +72,33 @@ def test_the_seed_decides_and_no_global_state_is_touched():
     assert relative_gain(mine, fixed, np.arange(60), seed=5) == first
     assert relative_gain(mine, fixed, np.arange(60), seed=6) != first
     assert (np.random.get_state()[1] == before).all()  # noqa: NPY002
+
+
+def test_equals_scipys_bootstrap():
+    mine, fixed = paired_rows(80, seed=5)
+    expected = bootstrap(
+        (mine, fixed),
+        lambda above, below, axis: above.sum(axis=axis) / below.sum(axis=axis),
+        paired=True,
+        vectorized=True,
+        method="percentile",
+        n_resamples=RESAMPLES,
+        rng=np.random.default_rng(1),
+    ).confidence_interval
+    value, low, high = ratio_of_sums(mine, fixed, np.arange(80))
+    assert value == pytest.approx(mine.sum() / fixed.sum())
+    width = expected.high - expected.low
+    assert low == pytest.approx(expected.low, abs=0.05 * width)
+    assert high == pytest.approx(expected.high, abs=0.05 * width)
+
+
+def test_a_denominator_of_nothing_has_no_ratio():
+    nothing = ratio_of_sums(np.ones(3), np.zeros(3), np.arange(3))
+    assert np.isnan(nothing).all()
+    # Some resamples of these have no gap at all, so that their ratio is none.
+    some = ratio_of_sums(np.array([0.0, 0.0, 1.0]), np.array([0.0, 0.0, 2.0]), np.arange(3))
+    assert some.value == 0.5
+    assert np.isnan(some.low)
 
 
 def test_one_prompt_has_a_value_but_no_interval():

@@ -10,6 +10,8 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.checkpoints import load_drafter, resolve_checkpoint
 from tests.tiny_pair import MASK, tiny_drafter, variant
 
+IDS = {"mask_token_id": MASK, "target_layer_ids": [0, 2]}
+
 
 def rewritten(folder, copy, change):
     """A copy of a checkpoint whose tensors went through `change`."""
@@ -83,6 +85,36 @@ def test_a_reduced_vocabulary_needs_its_map(tiny, tmp_path):
         load_drafter(folder)
 
 
+def test_what_means_plain_dflash_may_be_stated(tiny, tmp_path):
+    plain = {"causal": None, "use_aux_hidden_state": True, "output_multiplier": 1.0}
+    folder = variant(
+        tiny[1], tmp_path / "drafter", sample_from_anchor=False, dflash_config={**IDS, **plain}
+    )
+    original, loaded = load_drafter(tiny[1]), load_drafter(folder)
+    assert loaded.config.target_layer_ids == original.config.target_layer_ids
+    assert [layer.self_attn.is_causal for layer in loaded.layers] == [False, False]
+
+
+@pytest.mark.parametrize("module", ["embed_tokens", "lm_head"])
+def test_modules_of_its_own_show_in_the_tensors(tiny, tmp_path, module):
+    """vllm-project/vllm#53662: checkpoints have embeddings, a head, both or neither."""
+    table = torch.randn(64, 32, generator=torch.Generator().manual_seed(0))
+    folder = rewritten(
+        tiny[1],
+        tmp_path / "drafter",
+        lambda tensors: tensors.update({f"{module}.weight": table}),
+    )
+    drafter = load_drafter(folder)
+    assert torch.equal(drafter.own(module).weight, table)
+    drafter.save_pretrained(tmp_path / "again")
+    again = load_drafter(tmp_path / "again")
+    assert torch.equal(again.own(module).weight, table)
+    again.release(module)
+    assert again.own(module) is None
+    assert again.state_dict().keys() == load_drafter(tiny[1]).state_dict().keys()
+    assert again.config.dflash_config == load_drafter(tiny[1]).config.dflash_config
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -105,7 +137,16 @@ def test_broken_config_file(tiny, tmp_path, text, message):
         ({"num_hidden_layers": 3}, "is invalid: .*must be equal"),
         ({"dflash_config": [1]}, "is invalid"),
         ({"num_attention_heads": 0}, "describes no model that can be built"),
-        ({"rope_parameters": {"rope_type": "spiral"}}, "describes no model that can be built"),
+        ({"rope_parameters": {"rope_type": "spiral"}}, "rope_type 'spiral' is not one of default"),
+        ({"rope_theta": 5e5}, "is invalid: .*rope_theta is 500000.0 in one place and 10000.0"),
+        ({"block_size": 16, "dflash_config": {**IDS, "block_size": 8}}, "block_size is 16 in one"),
+        (
+            {"is_causal": True, "dflash_config": {**IDS, "causal": False}},
+            "is_causal is True in one",
+        ),
+        ({"dflash_config": {**IDS, "selector_rank": 8}}, "has selector_rank 8, which is not plain"),
+        ({"attention_sink_bias": True}, "has attention_sink_bias True, which is not plain DFlash"),
+        ({"dflash_config": {**IDS, "output_multiplier": 0.2}}, "has output_multiplier 0.2, which"),
         ({"dflash_config": {"mask_token_id": MASK, "target_layer_ids": ["a"]}}, "are outside 0..2"),
         ({"block_size": 1}, "block_size 1 must be at least 2"),
     ],

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 from transformers import DynamicCache, Qwen3Config
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Model
 
-from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.checkpoints import load_drafter
-from blockpilot_rl.models.drafter import DFlashConfig, DFlashDraftModel, default_target_layer_ids
+from blockpilot_rl.models.drafter import DFlashDraftModel
 from tests.tiny_pair import MASK, tiny_drafter, variant
 
 IDS = {"mask_token_id": MASK, "target_layer_ids": [0, 2]}
@@ -37,62 +34,6 @@ def test_both_config_shapes_load_to_the_same_model(tiny, tmp_path):
     ours, theirs = outer.config.to_dict(), inner.config.to_dict()
     assert {**ours, "_name_or_path": ""} == {**theirs, "_name_or_path": ""}
     assert torch.equal(hidden(outer, *noise_and_context()), hidden(inner, *noise_and_context()))
-
-
-def test_saved_and_loaded_config_is_the_same(tmp_path):
-    drafter = tiny_drafter(block_size=None, dflash_config={**IDS, "block_size": 5})
-    drafter.save_pretrained(tmp_path)
-    assert json.loads((tmp_path / "config.json").read_text())["block_size"] == 5
-    assert load_drafter(tmp_path).config.dflash_config == IDS
-
-
-@pytest.mark.parametrize(
-    ("target_layers", "draft_layers", "ids"),
-    [
-        (30, 5, [1, 8, 14, 20, 27]),
-        (36, 5, [1, 9, 17, 25, 33]),
-        (28, 5, [1, 7, 13, 19, 25]),
-        (30, 1, [15]),
-    ],
-)
-def test_default_layer_ids_round_half_to_even(target_layers, draft_layers, ids):
-    """Steps of 6.5 give 7.5 and 20.5, which round to 8 and 20 (z-lab/dflash)."""
-    assert default_target_layer_ids(target_layers, draft_layers) == ids
-    config = DFlashConfig(
-        num_target_layers=target_layers,
-        num_hidden_layers=draft_layers,
-        dflash_config={"mask_token_id": 3},
-    )
-    assert config.target_layer_ids == ids
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"dflash_config": {**IDS, "target_layer_ids": [0, 3]}}, r"\[3\] are outside 0..2"),
-        ({"dflash_config": {**IDS, "target_layer_ids": [-1, 2]}}, r"\[-1\] are outside 0..2"),
-        ({"dflash_config": {"mask_token_id": MASK}, "num_target_layers": None}, "names no target"),
-        ({"dflash_config": {"target_layer_ids": [0, 2]}}, "has no mask_token_id"),
-        ({"dflash_config": {**IDS, "mask_token_id": "63"}}, "'63' must be a whole number"),
-        ({"pad_token_id": MASK}, "mask_token_id 63 is also the pad_token_id"),
-        ({"eos_token_id": MASK}, "mask_token_id 63 is also the eos_token_id"),
-        ({"eos_token_id": [2, MASK]}, "mask_token_id 63 is also the eos_token_id"),
-        ({"block_size": 1}, "block_size 1 must be at least 2"),
-        ({"block_size": "x"}, "'x' must be a whole number"),
-    ],
-)
-def test_what_drafting_depends_on_is_checked(changes, message):
-    """The last layer's output is normalised (vllm-project/speculators#705); pad and eos are text.
-
-    A mask id that occurs in text makes acceptance collapse (NVIDIA-NeMo/Automodel#2461).
-    """
-    with pytest.raises(BlockPilotError, match=message):
-        tiny_drafter(**changes)
-
-
-def test_the_mask_comes_from_the_config():
-    """sgl-project/SpecForge#500: the id was a constant."""
-    assert tiny_drafter(dflash_config={**IDS, "mask_token_id": 7}).config.mask_token_id == 7
 
 
 @pytest.mark.parametrize("theta", [10_000.0, 500_000.0, 5_000_000.0])
@@ -177,22 +118,83 @@ def test_padding_mask(cached):
     assert not torch.allclose(masked, everything)
 
 
-def test_sliding_window_sees_only_what_is_near():
-    drafter = tiny_drafter(
-        num_hidden_layers=1,
-        use_sliding_window=True,
-        sliding_window=4,
-        max_window_layers=0,
-    )
+WINDOW = {
+    "num_hidden_layers": 1,
+    "use_sliding_window": True,
+    "sliding_window": 4,
+    "max_window_layers": 0,
+}
+
+
+def sensitive(drafter: DFlashDraftModel, part: str, index: int) -> list[bool]:
+    """Which positions of a block see one position of the `noise` or of the `context`."""
     noise, context = noise_and_context()
-    before = hidden(drafter, noise, context)
-    far, near = context.clone(), context.clone()
-    far[:, 1] += 1
-    near[:, 3] += 1
-    # The block is at 6..9; its first position sees 3 and up, its second 4 and up.
-    assert torch.allclose(before, hidden(drafter, noise, far))
-    changed = (before - hidden(drafter, noise, near)).abs().amax(-1)[0] > 1e-6
-    assert changed.tolist() == [True, False, False, False]
+    changed = {"noise": noise.clone(), "context": context.clone()}
+    changed[part][:, index] += 1
+    difference = hidden(drafter, noise, context) - hidden(drafter, **changed)
+    return (difference.abs().amax(-1)[0] > 1e-6).tolist()
+
+
+@pytest.mark.parametrize("causal", [None, True, False])
+def test_sliding_window_sees_only_what_is_near(causal):
+    """The block is at 6..9; its first position sees 3 and up, its second 4 and up."""
+    drafter = tiny_drafter(**WINDOW, is_causal=causal)
+    assert sensitive(drafter, "context", 1) == [False] * 4
+    assert sensitive(drafter, "context", 3) == [True, False, False, False]
+    assert sensitive(drafter, "context", 4) == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("changes", "second", "last"),
+    [
+        ({}, [True] * 4, [True] * 4),
+        (WINDOW, [False, True, True, True], [False, False, False, True]),
+        ({**WINDOW, "is_causal": False}, [True] * 4, [True] * 4),
+        (
+            {**WINDOW, "sliding_window": 2, "dflash_config": {**IDS, "causal": False}},
+            [True, True, True, False],
+            [False, False, True, True],
+        ),
+        ({"is_causal": True}, [False, True, True, True], [False, False, False, True]),
+    ],
+)
+def test_which_positions_of_a_block_see_which(changes, second, last):
+    """Layers with a window see nothing ahead unless the config says so (vllm-project/vllm#46104).
+
+    z-lab's reference and speculators' training have the same default.
+    """
+    drafter = tiny_drafter(**{"num_hidden_layers": 1, **changes})
+    assert sensitive(drafter, "noise", 1) == second
+    assert sensitive(drafter, "noise", 3) == last
+
+
+def test_a_window_counts_positions_not_slots():
+    """Several blocks share a row, as in training, and see what each would see alone."""
+    drafter, (noise, context) = tiny_drafter(**WINDOW), noise_and_context(block=3)
+    blocks = torch.cat([noise, noise.flip(1)], dim=1)
+    starts = (2, 5)
+    positions = torch.cat([torch.arange(6), *(torch.arange(s, s + 3) for s in starts)])[None]
+    mask = torch.zeros(1, 1, 6, 12, dtype=torch.bool)
+    for i, start in enumerate(starts):
+        rows = slice(3 * i, 3 * i + 3)
+        mask[:, :, rows, :start] = True
+        mask[:, :, rows, 6 + 3 * i : 9 + 3 * i] = True
+    together = hidden(drafter, blocks, context, attention_mask=mask, position_ids=positions)
+    for i, start in enumerate(starts):
+        rows = slice(3 * i, 3 * i + 3)
+        alone = hidden(drafter, blocks[:, rows], context[:, :start])
+        torch.testing.assert_close(together[:, rows], alone, atol=1e-5, rtol=1e-5)
+
+
+def test_a_window_with_the_cache_of_transformers_generation():
+    """That cache drops what the window has left behind."""
+    drafter, (noise, context) = tiny_drafter(**WINDOW), noise_and_context()
+    cache = DynamicCache(config=drafter.config)
+    cache.activate_past_recording()
+    hidden(drafter, noise, context[:, :5], cache=cache)
+    cache.crop(-noise.shape[1])
+    result = hidden(drafter, noise, context[:, 5:], cache=cache)
+    torch.testing.assert_close(result, hidden(drafter, noise, context), atol=1e-5, rtol=1e-5)
 
 
 def test_reduced_vocabulary_maps_to_the_targets():

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 import transformers
 
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.models.fit import check_layer_ids, check_mask_token, token_ids
+from blockpilot_rl.models.fit import check_layer_ids, check_mask_token, max_positions, token_ids
 from blockpilot_rl.models.pairs import load_pair
 from tests.tiny_pair import MASK, tiny_drafter, tiny_target, variant
 
@@ -71,6 +73,10 @@ def test_draft_tokens_outside_the_vocabulary_are_refused(tiny, tmp_path, offsets
         ),
         (transformers.RecurrentGemmaConfig(), "rejected drafts would stay"),
         (transformers.FalconH1Config(), "rejected drafts would stay"),
+        (transformers.DeepseekV4Config(), "rejected drafts would stay"),
+        (transformers.Gemma3Config(), "is a multimodal gemma3 model; give a model of text alone"),
+        (transformers.LlavaConfig(), "is a multimodal llava model"),
+        (transformers.Qwen2_5_VLConfig(), "is a multimodal qwen2_5_vl model"),
     ],
     ids=lambda value: getattr(value, "model_type", None),
 )
@@ -100,3 +106,60 @@ def test_special_tokens_may_be_absent_one_or_many():
     many.eos_token_id = [5, 9]
     assert token_ids("eos_token_id", one, many) == {2, 5, 9}
     assert token_ids("nothing_of_this_name", one) == set()
+
+
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "short_factor": [1.0] * 48,
+    "long_factor": [2.0] * 48,
+    "original_max_position_embeddings": 4096,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "positions"),
+    [
+        (transformers.LlamaConfig(max_position_embeddings=77), 77),
+        (transformers.GPT2Config(n_positions=77), 77),
+        (transformers.MptConfig(max_seq_len=77), 77),
+        (transformers.BloomConfig(), sys.maxsize),
+        (
+            transformers.Phi3Config(max_position_embeddings=131072, rope_parameters=LONGROPE),
+            4096,
+        ),
+    ],
+    ids=lambda value: getattr(value, "model_type", None),
+)
+def test_positions_that_a_model_can_address(config, positions):
+    """Models without `max_position_embeddings` have another limit or none."""
+    assert max_positions(config) == positions
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+def test_copies_of_the_targets_modules_are_dropped_and_others_kept(tiny, tmp_path, reduced):
+    """Real checkpoints repeat gigabytes of the target; a tuned target has other embeddings."""
+    target = tiny_target()
+    ids = torch.tensor([3, 4, 40]) if reduced else torch.arange(64)
+    copies = {
+        "embed_tokens.weight": target.get_input_embeddings().weight.detach().clone(),
+        "lm_head.weight": target.lm_head.weight.detach()[ids].clone(),
+    }
+    changes = {"draft_vocab_size": 3} if reduced else {}
+    owned = {f"has_own_{name.removesuffix('.weight')}": True for name in copies}
+    drafter = tiny_drafter(dflash_config={**IDS, **owned}, **changes)
+    maps = {"d2t": ids - torch.arange(3)} if reduced else {}
+    drafter.load_state_dict({**drafter.state_dict(), **copies, **maps})
+    drafter.save_pretrained(tmp_path / "copies")
+    pair = load_pair(tiny[0], tmp_path / "copies")
+    assert (pair.drafter.own("embed_tokens"), pair.drafter.own("lm_head")) == (None, None)
+    half = load_pair(tiny[0], tmp_path / "copies", "bfloat16")
+    assert half.fingerprint == pair.fingerprint
+
+    drafter.embed_tokens.weight.data[5] += 1
+    drafter.lm_head.weight.data[1] += 1
+    drafter.save_pretrained(tmp_path / "others")
+    other = load_pair(tiny[0], tmp_path / "others")
+    assert torch.equal(other.drafter.own("embed_tokens").weight, drafter.embed_tokens.weight)
+    assert torch.equal(other.drafter.own("lm_head").weight, drafter.lm_head.weight)
+    assert other.fingerprint != pair.fingerprint

@@ -4,9 +4,12 @@ import dataclasses
 import json
 import shutil
 
+import gguf
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import BloomConfig, BloomForCausalLM
 
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import load_pair, parse_dtype
@@ -122,8 +125,10 @@ def test_a_target_that_lacks_tensors_is_not_filled_with_noise(tiny, tmp_path):
 
 @pytest.mark.parametrize("device", ["gpu7", "cuda:99"])
 def test_a_device_that_is_not_there(tiny, device):
-    with pytest.raises(BlockPilotError, match=f"cannot load target .* on {device}"):
+    """Said before anything is read, as large models take minutes."""
+    with pytest.raises(BlockPilotError, match=f"models cannot run on {device}: ") as refused:
         load_pair(*tiny, device=device)
+    assert "\n" not in str(refused.value)
 
 
 def test_gguf_files_that_are_missing_or_broken(tiny, tmp_path, monkeypatch):
@@ -134,7 +139,66 @@ def test_gguf_files_that_are_missing_or_broken(tiny, tmp_path, monkeypatch):
     broken.write_bytes(b"GGUF nonsense")
     with pytest.raises(BlockPilotError, match=r"cannot read .*Broken\.gguf as a GGUF model"):
         load_pair(broken, tiny[1])
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".lock"]
+
+
+def test_a_gguf_file_is_a_target(tiny, tmp_path, monkeypatch):
+    """It is converted once, to bfloat16; the second load needs the converted folder alone."""
+    monkeypatch.setenv("BLOCKPILOT_CACHE", str(tmp_path / "cache"))
+    model = tiny_target(bos_token_id=0).bfloat16()
+    file = write_gguf(tmp_path / "Tiny.gguf", model)
+    pair = load_pair(file, tiny[1], "bfloat16")
+    assert (pair.target_name, pair.drafter_name) == ("Tiny.gguf", "drafter")
+    ours, theirs = pair.target.state_dict(), model.state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert pair.tokenizer.convert_ids_to_tokens([5, 6]) == ["t5", "t6"]
+    monkeypatch.setattr("blockpilot_rl.models.default_target.convert_gguf", None)
+    assert load_pair(file, tiny[1], "bfloat16").fingerprint == pair.fingerprint
+
+
+def write_gguf(path, model):
+    """Write a Llama as llama.cpp's converter does, with a small tokenizer."""
+    config, state = model.config, {k: v.float().numpy() for k, v in model.state_dict().items()}
+
+    def interleaved(weight, heads):
+        rows = weight.reshape(heads, 2, -1, weight.shape[1])
+        return np.ascontiguousarray(rows.swapaxes(1, 2).reshape(weight.shape))
+
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_rope_dimension_count(config.head_dim)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(["a", "b", "ab", *(f"t{i}" for i in range(3, config.vocab_size))])
+    writer.add_token_types([gguf.TokenType.NORMAL] * config.vocab_size)
+    writer.add_token_merges(["a b"])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(STOP)
+    names = {"self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output"}
+    names |= {f"mlp.{part}_proj": f"ffn_{part}" for part in ("gate", "up", "down")}
+    names |= {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
+    for i in range(config.num_hidden_layers):
+        for name, short in names.items():
+            writer.add_tensor(f"blk.{i}.{short}.weight", state[f"model.layers.{i}.{name}.weight"])
+        for name, heads in (("q", config.num_attention_heads), ("k", config.num_key_value_heads)):
+            weight = state[f"model.layers.{i}.self_attn.{name}_proj.weight"]
+            writer.add_tensor(f"blk.{i}.attn_{name}.weight", interleaved(weight, heads))
+    writer.add_tensor("token_embd.weight", state["model.embed_tokens.weight"])
+    writer.add_tensor("output_norm.weight", state["model.norm.weight"])
+    writer.add_tensor("output.weight", state["lm_head.weight"])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
 
 
 def test_stop_tokens_come_from_every_source(tiny, tmp_path):
@@ -153,11 +217,66 @@ def test_prompts_are_rendered_with_the_template(tmp_path):
     assert pair.encode(messages, loud=True).shape == (1, 4)
 
 
+def test_template_options_belong_to_the_pair(tiny, tmp_path):
+    """Thinking or not changes acceptance (z-lab/dflash#133), so records repeat the options."""
+    folder = shutil.copytree(tiny[0], tmp_path / "target")
+    rendered = "{{ messages[0]['content'] }}{% if not enable_thinking %}.{% endif %}{{ tail }}"
+    (folder / "chat_template.jinja").write_text(rendered, encoding="utf-8")
+    messages = [{"role": "user", "content": "ab"}]
+
+    def render(**options):
+        pair = load_pair(folder, tiny[1], template=options)
+        assert pair.template == options
+        return pair.tokenizer.decode(pair.encode(messages)[0])
+
+    assert render() == "ab."
+    assert render(enable_thinking=True) == "ab"
+    assert render(enable_thinking=False, tail="c") == "ab.c"
+    pair = load_pair(folder, tiny[1], template={"enable_thinking": True})
+    assert pair.encode(messages, tail="cd").shape == (1, 4)
+    assert load_pair(folder, tiny[1]).fingerprint == pair.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (
+            "enable_thinkin",
+            r"without the option 'enable_thinkin'. Did you mean 'enable_thinking'\?",
+        ),
+        ("add_generation_prompt", "without the option 'add_generation_prompt'"),
+        ("tokenize", "without the option 'tokenize'"),
+    ],
+)
+def test_options_that_a_template_would_ignore_are_refused(tiny, tmp_path, option, message):
+    """A setting that is parsed and ignored (charlie12345/ROCmFPX#31)."""
+    folder = shutil.copytree(tiny[0], tmp_path / "target")
+    (folder / "chat_template.jinja").write_text("{{ messages }}{{ enable_thinking }}")
+    with pytest.raises(BlockPilotError, match=message):
+        load_pair(folder, tiny[1], template={option: False})
+    with pytest.raises(BlockPilotError, match=message):
+        load_pair(folder, tiny[1]).encode([{"role": "user", "content": "a"}], **{option: False})
+
+
+def test_a_target_without_a_limit_of_positions(tiny, tmp_path):
+    """BLOOM's config has no `max_position_embeddings`."""
+    folder = shutil.copytree(tiny[0], tmp_path / "target")
+    for name in ("config.json", "generation_config.json", "model.safetensors"):
+        (folder / name).unlink()
+    config = BloomConfig(vocab_size=64, hidden_size=32, n_layer=4, n_head=4, pad_token_id=1)
+    BloomForCausalLM(config).save_pretrained(folder)
+    assert load_pair(folder, tiny[1]).max_length == 256
+    assert load_pair(folder, with_drafter=False).max_length > 10**9
+
+
 def test_prompts_that_cannot_be_rendered(tmp_path):
     pair = tiny_pair(tmp_path)
     for messages in ([], [{"role": "user", "content": " \n"}]):
         with pytest.raises(BlockPilotError, match="the prompt is empty"):
             pair.encode(messages)
+    pair.tokenizer.chat_template = "{{ raise_exception('no system turns') }}"
+    with pytest.raises(BlockPilotError, match="target refuses this conversation: no system turns"):
+        encode(pair, "a")
     pair.tokenizer.chat_template = None
     with pytest.raises(BlockPilotError, match="target target has no chat template"):
         encode(pair, "a")

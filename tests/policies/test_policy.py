@@ -5,6 +5,7 @@ import itertools
 import json
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -78,17 +79,50 @@ def test_one_request_and_many_choose_alike(states):
     assert policy.select(torch.from_numpy(states[0]).bfloat16()) in CONFIG.arms
 
 
-def test_the_scaler_is_identity_at_first(states):
+def test_a_new_policy_is_blank_and_draws_nothing(states):
+    before = torch.get_rng_state()
     policy = BlockSizePolicy(CONFIG)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(policy.mean, torch.zeros(4))
+    assert torch.equal(policy.scale, torch.ones(4))
     with torch.inference_mode():
-        expected = policy.net(torch.from_numpy(states))
-        assert torch.equal(policy(torch.from_numpy(states)), expected)
+        assert torch.equal(policy(torch.from_numpy(states)), torch.zeros(200, 3))
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_state_that_is_not_finite_falls_back(value):
-    policy = random_policy(dataclasses.replace(CONFIG, hidden=(), fallback=16))
-    assert policy.select(torch.tensor([0.0, value, 0.0, 0.0])) == 16
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("hidden", [(), (5,)])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_state_that_is_not_finite_falls_back(value, hidden, activation):
+    """Also where a saturated hidden layer would turn infinity into finite scores."""
+    config = dataclasses.replace(CONFIG, hidden=hidden, activation=activation, fallback=16)
+    policy = random_policy(config)
+    with pytest.warns(RuntimeWarning, match="1 of 1 states are not finite.* size 16 is used"):
+        assert policy.select(torch.tensor([0.0, value, 0.0, 0.0])) == 16
+
+
+def test_many_states_fall_back_one_by_one(states):
+    """The good ones are decided on as ever; the caller is told how many were not, and which."""
+    policy = random_policy(dataclasses.replace(CONFIG, fallback=16))
+    expected = policy.predict(states)
+    broken = states.copy()
+    broken[[3, 50], [0, 2]] = np.nan, np.inf
+    broken[7] = 3e38
+    wanted = np.zeros(len(states), dtype=bool)
+    wanted[[3, 7, 50]] = True
+    np.testing.assert_array_equal(policy.usable(broken), ~wanted)
+    with pytest.warns(RuntimeWarning, match="3 of 200 states"):
+        choices = policy.predict(broken)
+    np.testing.assert_array_equal(choices, np.where(wanted, 2, expected))
+    assert choices.dtype == np.int64
+
+
+def test_finite_states_warn_of_nothing(states):
+    policy = random_policy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        policy.predict(states)
+        policy.select(torch.from_numpy(states[0]))
+    assert policy.usable(states).all()
 
 
 def test_what_it_reads_and_chooses_from():

@@ -7,21 +7,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from blockpilot_rl.decoding.calibration import Calibration
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.latency import LatencyProfile
+from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.decoding.state import GROUPS
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import load_pair
-from blockpilot_rl.sweeps.collect import (
-    Collection,
-    SweepConfig,
-    assemble,
-    is_repetitive,
-    measure_rows,
-)
+from blockpilot_rl.sweeps.assemble import assemble, measure_rows
+from blockpilot_rl.sweeps.collect import Collection, SweepConfig, is_repetitive
 from blockpilot_rl.sweeps.continuations import ContinuationStore
 from blockpilot_rl.sweeps.prompts import Prompt
 from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.traces import load_traces, save_sweep
 from tests.sweeps.test_table import assert_equal
 from tests.tiny_pair import PROMPTS as LEARNED
 
@@ -30,6 +28,7 @@ BUDGET = 14
 TEXTS = [*LEARNED, *(f"{word}{'e' * (i % 5)} {i}" for i in range(33) for word in ("ab", "xy"))]
 PROMPTS = [Prompt.from_text(text, family="left" if "a" in text else "right") for text in TEXTS]
 CONFIG = SweepConfig(arms=ARMS, max_new_tokens=BUDGET)
+SAMPLING = Sampling(1.0, top_k=40, top_p=0.95)
 PROFILE = LatencyProfile(
     block_sizes=ARMS,
     draft=((0.0, 0.0), *((0.001 + 0.0001 * size, 1e-6) for size in ARMS[1:])),
@@ -44,8 +43,13 @@ def decoder(trained):
     return Decoder(dataclasses.replace(trained, stop_token_ids=(2,)))
 
 
-def collection_in(decoder, folder, prompts=PROMPTS, config=CONFIG) -> Collection:
-    store = ContinuationStore(folder / "answers", prompts, config.max_new_tokens)
+def calibration(decoder, **changes) -> Calibration:
+    whole = Calibration.of(decoder, PROFILE, None)
+    return dataclasses.replace(whole, dtype="bfloat16", device="a device", **changes)
+
+
+def collection_in(decoder, folder, prompts=PROMPTS, config=CONFIG, sampled=()) -> Collection:
+    store = ContinuationStore(folder / "answers", prompts, config.max_new_tokens, *sampled)
     return Collection(decoder, store, config, folder)
 
 
@@ -63,8 +67,16 @@ def collection(decoder, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def table(collection):
-    return assemble(collection, PROFILE, "bfloat16", "a device")
+def table(collection, decoder):
+    return assemble(collection, calibration(decoder))
+
+
+@pytest.fixture(scope="module")
+def warm(decoder, tmp_path_factory):
+    """Two prompts of each split traced, all sampled with two seeds; two shards."""
+    config = dataclasses.replace(CONFIG, trace=2)
+    folder = tmp_path_factory.mktemp("warm")
+    return collect(decoder, folder, prompts=PROMPTS[:34], config=config, sampled=(SAMPLING, (5, 1)))
 
 
 def without_origin(table: SweepTable) -> SweepTable:
@@ -94,6 +106,60 @@ def test_rows_say_what_the_decoder_does(table, decoder):
         assert record["split"] == prompt.split.replace("drafter", "train")
         reasons.add(real.finish_reason)
     assert reasons == {"stop", "length"}
+
+
+def test_sampled_rows_say_what_the_decoder_does(warm, decoder):
+    table = assemble(warm, calibration(decoder))
+    left_out = table.metadata.provenance["ended_with_first_token"]
+    assert len(table) + len(left_out) == 68
+    assert (table.metadata.top_k, table.metadata.top_p) == (40, 0.95)
+    order = [(prompt.id, 1.0, seed) for prompt in PROMPTS[:34] for seed in (5, 1)]
+    assert [key for key in order if key in set(table.keys)] == table.keys
+    by_id = {prompt.id: prompt for prompt in PROMPTS}
+    for row in range(0, len(table), 9):
+        key, _, seed = table.keys[row]
+        sampling = dataclasses.replace(SAMPLING, seed=seed)
+        prefill = decoder.prefill(decoder.pair.encode(by_id[key].chat()), BUDGET, 16, sampling)
+        for arm, accepted in zip(ARMS, table.accepted[row], strict=True):
+            real = decoder.decode(prefill, arm)
+            assert table.output_tokens[row].tolist() == real.tokens
+            assert accepted.tolist() == real.accepted[1:]
+        state = decoder.state(prefill, GROUPS).numpy()
+        np.testing.assert_allclose(table.states[row], state, atol=1e-4, rtol=1e-4)
+
+
+def test_the_first_prompts_of_each_split_are_traced(warm, decoder, tmp_path):
+    table = assemble(warm, calibration(decoder))
+    traces = warm.traces(table)
+    chosen: dict[str, list[str]] = {}
+    for prompt in PROMPTS[:34]:
+        split = prompt.split.replace("drafter", "train")
+        if len(ids := chosen.setdefault(split, [])) < 2:
+            ids.append(prompt.id)
+    expected = {key for ids in chosen.values() for key in ids}
+    assert [row for row, (key, _, _) in enumerate(table.keys) if key in expected] == sorted(traces)
+    assert 4 <= len(traces) < len(table)
+    # Reading them checks every trajectory against the rows.
+    save_sweep(tmp_path / "sweep", table, traces)
+    assert sorted(load_traces(tmp_path / "sweep", table)) == sorted(traces)
+
+
+def test_traced_rows_are_those_of_replay(table, decoder, tmp_path):
+    config = dataclasses.replace(CONFIG, trace="all")
+    whole = collect(decoder, tmp_path, config=config)
+    traced = assemble(whole, calibration(decoder))
+    assert_equal(without_origin(traced), without_origin(table))
+    assert len(whole.traces(traced)) == len(table)
+
+
+def test_a_calibration_of_another_pair_or_without_an_arm(collection, decoder):
+    with pytest.raises(
+        BlockPilotError, match=r"profile is of target with trained \(feed\), not of"
+    ):
+        assemble(collection, calibration(decoder, fingerprint="feed"))
+    fewer = LatencyProfile((1, 2), PROFILE.draft[:2], PROFILE.verify[:2], (0.0, 0.0), {})
+    with pytest.raises(BlockPilotError, match="block size 4 is not in the latency profile"):
+        assemble(collection, calibration(decoder, latency=fewer))
 
 
 def test_seconds_are_the_profiles(table):
@@ -127,7 +193,8 @@ def test_metadata_says_how_it_was_made(table, decoder):
     assert (metadata.target, metadata.drafter) == ("target", "trained")
     assert (metadata.dtype, metadata.latency_dtype) == ("float32", "bfloat16")
     assert (metadata.default_block_size, metadata.max_new_tokens) == (8, BUDGET)
-    assert (metadata.temperature, metadata.template) == (0.0, {})
+    assert set(table.keys) == {(key, 0.0, 0) for key in table.rows["id"]}
+    assert (metadata.template, metadata.top_k, metadata.top_p) == ({}, 0, 1.0)
     assert LatencyProfile.from_dict(metadata.latency) == PROFILE
     assert metadata.state.names == GROUPS
     assert metadata.provenance["versions"]["torch"]
@@ -145,7 +212,7 @@ def test_a_run_killed_between_shards_ends_in_the_same_table(
     folder = shutil.copytree(collection.folder, tmp_path / "sweep")
     (folder / missing).unlink()
     (folder / "answers" / "shard-00001.safetensors").unlink()
-    resumed = assemble(collect(decoder, folder), PROFILE, "bfloat16", "a device")
+    resumed = assemble(collect(decoder, folder), calibration(decoder))
     assert_equal(without_origin(resumed), without_origin(table))
 
 
@@ -153,7 +220,7 @@ def test_parts_end_in_the_same_table(table, decoder, tmp_path):
     for part in ((1, 2), (0, 2)):
         store = collection_in(decoder, tmp_path).store
         store.record(decoder.pair, decoder.target, decoder.layer_ids, part)
-    again = assemble(collect(decoder, tmp_path), PROFILE, "bfloat16", "a device")
+    again = assemble(collect(decoder, tmp_path), calibration(decoder))
     assert_equal(without_origin(again), without_origin(table))
 
 
@@ -164,6 +231,8 @@ def test_parts_end_in_the_same_table(table, decoder, tmp_path):
         ({"config": dataclasses.replace(CONFIG, arms=(1, 2))}, "with other arms;"),
         ({"config": dataclasses.replace(CONFIG, groups=("prompt",))}, "with other groups;"),
         ({"config": dataclasses.replace(CONFIG, max_new_tokens=9)}, "other max_new_tokens;"),
+        ({"config": dataclasses.replace(CONFIG, trace=3)}, "with other trace;"),
+        ({"sampled": (SAMPLING, (0,))}, "with other sampling;"),
     ],
 )
 def test_foreign_shards_are_refused(collection, decoder, changes, message):
@@ -185,7 +254,30 @@ def test_missing_shards(collection, decoder, tmp_path):
     folder = shutil.copytree(collection.folder, tmp_path / "sweep")
     (folder / "shard-00001.parquet").unlink()
     with pytest.raises(BlockPilotError, match="lacks 1 of 2 shards; run the same command again"):
-        assemble(collection_in(decoder, folder), PROFILE, "bfloat16", "a device")
+        assemble(collection_in(decoder, folder), calibration(decoder))
+
+
+@pytest.mark.parametrize("name", ["shard-00001.parquet", "trace-00000.parquet"])
+@pytest.mark.parametrize("keep", [0, 300, -9])
+def test_a_corrupt_shard_is_named_in_one_line(warm, decoder, tmp_path, name, keep):
+    """And the run goes on once it is gone."""
+    folder = shutil.copytree(warm.folder, tmp_path / "sweep")
+    broken = folder / name
+    whole = broken.read_bytes()
+    broken.write_bytes(whole[:keep])
+    again = dataclasses.replace(warm, folder=folder)
+
+    def read():
+        table = assemble(again, calibration(decoder))
+        return again.traces(table)
+
+    with pytest.raises(BlockPilotError, match=rf"{broken} is corrupt: .*; remove the file") as no:
+        read()
+    assert "\n" not in str(no.value)
+    broken.unlink()
+    again.replay_shards()
+    assert broken.read_bytes() == whole
+    assert read()
 
 
 def test_progress(collection, decoder):
@@ -203,12 +295,26 @@ def test_measured_rows(table, decoder):
     assert np.isnan(table.measured_seconds).all()
 
 
+def test_sampled_rows_are_measured_as_they_were_sampled(warm, decoder, monkeypatch):
+    table = assemble(warm, calibration(decoder))
+    seen = []
+    prefill = Decoder.prefill
+
+    def watch(self, ids, budget, largest, sampling=None):
+        seen.append(sampling)
+        return prefill(self, ids, budget, largest, *([] if sampling is None else [sampling]))
+
+    monkeypatch.setattr(Decoder, "prefill", watch)
+    measure_rows(decoder, table, PROMPTS, [0, 1])
+    assert seen[1:] == [dataclasses.replace(SAMPLING, seed=table.keys[row][2]) for row in (0, 1)]
+
+
 def test_nothing_to_record(trained, tmp_path):
     """Every text ends with its first token."""
     silent = Decoder(dataclasses.replace(trained, stop_token_ids=tuple(range(64))))
     collection = collect(silent, tmp_path, prompts=PROMPTS[:3])
     with pytest.raises(BlockPilotError, match="every prompt ended with its first token"):
-        assemble(collection, PROFILE, "bfloat16", "a device")
+        assemble(collection, calibration(silent))
 
 
 def test_a_target_alone_cannot_be_swept(trained, tmp_path):
@@ -219,7 +325,11 @@ def test_a_target_alone_cannot_be_swept(trained, tmp_path):
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"arms": (2, 4)}, "begin with 1"), ({"max_new_tokens": 1}, "must be at least 2, not 1")],
+    [
+        ({"arms": (2, 4)}, "begin with 1"),
+        ({"max_new_tokens": 1}, "must be at least 2, not 1"),
+        ({"trace": -1}, "must be 0 \\(off\\) or more"),
+    ],
 )
 def test_bad_configs(settings, message):
     with pytest.raises(BlockPilotError, match=message):

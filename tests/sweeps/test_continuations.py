@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.sweeps.continuations import SHARD_PROMPTS, ContinuationStore
@@ -23,8 +27,11 @@ def decoder(trained):
     return Decoder(dataclasses.replace(trained, stop_token_ids=(2,)))
 
 
-def record(decoder, folder, prompts=PROMPTS, budget=BUDGET, **options):
-    store = ContinuationStore(folder, prompts, budget)
+SAMPLED = (Sampling(1.0, top_k=30, top_p=0.9), (3, 0))
+
+
+def record(decoder, folder, prompts=PROMPTS, budget=BUDGET, sampled=(), **options):
+    store = ContinuationStore(folder, prompts, budget, *sampled)
     store.record(decoder.pair, decoder.target, decoder.layer_ids, **options)
     return store
 
@@ -58,6 +65,38 @@ def test_every_prompt_has_the_answer_of_plain_decoding(recorded, decoder):
         seen += shard.prompt_ids
     assert sorted(seen) == sorted(by_id)
     assert stopped
+
+
+def test_sampled_answers_are_the_decoders(decoder, tmp_path):
+    """Every prompt once with each seed, whatever shares its batch."""
+    store = record(decoder, tmp_path, PROMPTS[:40], sampled=SAMPLED)
+    assert store.size == 80
+    assert len(store.shards) == 2
+    by_id = {prompt.id: prompt for prompt in PROMPTS}
+    seen = []
+    for shard in store.read():
+        for key, answer in zip(shard.prompt_ids, shard.continuations, strict=True):
+            seen.append((key, answer.sampling.seed))
+            assert dataclasses.replace(answer.sampling, seed=0) == SAMPLED[0]
+            if len(seen) % 7 == 0:
+                ids = decoder.pair.encode(by_id[key].chat())
+                real = decoder.generate(ids, 4, BUDGET, answer.sampling)
+                assert answer.output_ids.tolist() == real.tokens
+    assert sorted(seen) == sorted((prompt.id, seed) for prompt in PROMPTS[:40] for seed in (0, 3))
+
+
+@pytest.mark.parametrize(
+    ("temperature", "seeds", "message"),
+    [
+        (1.0, (), "must be one or more"),
+        (1.0, (1, 1), "each once"),
+        (0.0, (0, 1), "need a temperature"),
+        (0.0, (1,), "need a temperature"),
+    ],
+)
+def test_bad_seeds(tmp_path, temperature, seeds, message):
+    with pytest.raises(BlockPilotError, match=message):
+        ContinuationStore(tmp_path, PROMPTS, BUDGET, Sampling(temperature), seeds)
 
 
 def test_prompts_of_similar_length_share_a_shard(recorded):
@@ -112,6 +151,7 @@ def test_a_prompt_that_is_too_long_is_named_and_nothing_is_written(decoder, tmp_
         ({"prompts": PROMPTS[:-1]}, "with other prompts, count;"),
         ({"prompts": PROMPTS[::-1]}, "with other prompts;"),
         ({"budget": 7}, "with other max_new_tokens;"),
+        ({"sampled": SAMPLED}, "with other sampling;"),
     ],
 )
 def test_foreign_answers_are_refused(recorded, decoder, changes, message):
@@ -149,6 +189,36 @@ def test_missing_and_corrupt_shards(recorded, tmp_path):
     broken.unlink()
     with pytest.raises(BlockPilotError, match="lacks 1 of 3 shards; run the same command again"):
         list(store.read())
+
+
+def test_answers_with_other_template_options_are_refused(recorded, decoder):
+    """They change what the target says (z-lab/dflash#133)."""
+    pair = dataclasses.replace(decoder.pair, template={"enable_thinking": False})
+    pair.tokenizer.chat_template, kept = "{{ enable_thinking }}", pair.tokenizer.chat_template
+    try:
+        with pytest.raises(BlockPilotError, match="with other template;"):
+            record(Decoder(pair), recorded.folder)
+    finally:
+        pair.tokenizer.chat_template = kept
+
+
+def test_answers_of_an_older_release(recorded, decoder, tmp_path):
+    """Greedy, without seeds, and their description without sampling and template."""
+    folder = shutil.copytree(recorded.folder, tmp_path / "store")
+    description = json.loads((folder / "continuations.json").read_text())
+    kept = {key: v for key, v in description.items() if key not in ("sampling", "template")}
+    (folder / "continuations.json").write_text(json.dumps(kept))
+    path = folder / "shard-00000.safetensors"
+    with safe_open(path, "pt") as file:
+        names = file.metadata()
+    tensors = load_file(path)
+    del tensors["seeds"]
+    save_file(tensors, path, names)
+    ours = record(decoder, folder).read()
+    for shard, expected in zip(ours, recorded.read(), strict=True):
+        for a, b in zip(shard.continuations, expected.continuations, strict=True):
+            assert a.sampling == b.sampling == Sampling()
+            assert torch.equal(a.output_ids, b.output_ids)
 
 
 @pytest.mark.parametrize("text", ["{", "[]"])

@@ -1,12 +1,12 @@
-"""Prompts: the built-in suite is varied and reproducible, splits are fixed, bad files are named."""
+"""Prompts: the built-in suite is varied and reproducible, and splits are fixed."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,23 +14,47 @@ import pytest
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.sweeps.prompts import (
     FAMILIES,
+    GROUPS,
     SPLITS,
     Message,
     Prompt,
     Split,
     builtin_suite,
-    load_prompts,
     split_of,
 )
-from blockpilot_rl.sweeps.suite import FAMILY_WRITERS
 from blockpilot_rl.sweeps.suite.passages import passage
 from blockpilot_rl.sweeps.suite.topics import TOPICS
 from blockpilot_rl.sweeps.suite.writer import Writer
 
 
 @pytest.fixture(scope="module")
-def suite() -> list[Prompt]:
-    return builtin_suite()
+def all_prompts() -> list[Prompt]:
+    return builtin_suite(12000)
+
+
+@pytest.fixture(scope="module")
+def suite(all_prompts: list[Prompt]) -> list[Prompt]:
+    return all_prompts[:8000]
+
+
+def digest(prompts: list[Prompt]) -> str:
+    rows = [[p.id, p.suite, p.family, p.language, p.split, p.chat()] for p in prompts]
+    lines = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def test_suite_never_changes(all_prompts: list[Prompt]) -> None:
+    """Drafters were trained on a part of it, and sweeps name its prompts by their ids."""
+    assert digest(all_prompts) == (
+        "6fc0d0a7d09b6b2ed77ecb8d53872e44a81d9125047367bac46f0664d79534a4"
+    )
+
+
+@pytest.mark.slow
+def test_training_prompts_never_change() -> None:
+    assert digest(builtin_suite(12000, splits=["drafter"])) == (
+        "38f14b252a9545015831e14477613f106ab476bad93c81328d0806f737885dbe"
+    )
 
 
 def test_suite_is_deterministic(suite: list[Prompt]) -> None:
@@ -67,8 +91,9 @@ def test_every_family_has_many_prompts(family: str) -> None:
 
 
 def test_exhausted_family_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    writers = {**FAMILY_WRITERS, "story": lambda writer: writer.write("Tell {2..4} stories.")}
-    monkeypatch.setattr("blockpilot_rl.sweeps.prompts.FAMILY_WRITERS", writers)
+    story = GROUPS["english"][FAMILIES.index("story")]
+    few = dataclasses.replace(story, write=lambda writer: writer.write("Tell {2..4} stories."))
+    monkeypatch.setattr("blockpilot_rl.sweeps.prompts.GROUPS", {"english": (few,)})
     assert {p.text for p in builtin_suite(3, families=["story"])} == {
         f"Tell {n} stories." for n in (2, 3, 4)
     }
@@ -177,54 +202,3 @@ def test_topics_write_whole_passages(topic: object, monkeypatch: pytest.MonkeyPa
         assert not re.search(r"[\[\]{}|]|  | [.,;?]", written.text), written.text
         fact = writer.pick(list(written.facts))
         assert written.another(writer, fact) != written.facts[fact]
-
-
-def test_load_text_file(tmp_path: Path) -> None:
-    path = tmp_path / "mine.txt"
-    path.write_bytes("\ufeffCount to ten.\r\nNenne drei Bäume.\r\n".encode())
-    prompts = load_prompts(path, suite="mine", family="question", language="de")
-    assert [p.text for p in prompts] == ["Count to ten.", "Nenne drei Bäume."]
-    assert {(p.suite, p.family, p.language) for p in prompts} == {("mine", "question", "de")}
-
-
-def test_load_jsonl_file(tmp_path: Path, suite: list[Prompt]) -> None:
-    path = tmp_path / "mine.jsonl"
-    rows = [{"prompt": p.text, "family": p.family, "note": 3} for p in suite[:40]]
-    path.write_text("\n".join(json.dumps(row) for row in rows))
-    loaded = load_prompts(path)
-    assert [(p.id, p.family, p.split) for p in loaded] == [
-        (p.id, p.family, p.split) for p in suite[:40]
-    ]
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.txt", b"one\n\nthree\n", r"a.txt, line 2: .*empty"),
-        ("a.txt", b"one\ntwo\none\n", r"a.txt, line 3: the same prompt as line 1"),
-        ("a.txt", b"one\n\xff\xfe\n", r"a.txt, line 2: not UTF-8"),
-        ("a.txt", b"", r"a.txt has no prompts"),
-        ("a.jsonl", b'{"prompt": "one"}\n{"prompt": \n', r"a.jsonl, line 2: not valid JSON"),
-        ("a.jsonl", b'{"prompt": "one"}\n{"text": "two"}\n', r"line 2: .*key 'prompt'"),
-        ("a.jsonl", b'["one"]\n', r"line 1: .*key 'prompt'"),
-        ("a.jsonl", b'{"prompt": 5}\n', r"line 1: the value of 'prompt' must be a string, not 5"),
-        ("a.jsonl", b'{"prompt": "one"}\n{"prompt": " "}\n', r"line 2: .*empty"),
-        ("a.jsonl", b'{"prompt": "one"}\n\n', r"line 2: empty line"),
-        ("a.jsonl", b'{"prompt": "one"}\n{"prompt": "\xe9"}\n', r"line 2: not UTF-8"),
-        ("a.jsonl", b'{"prompt": "1"}\n{"prompt":"1"}\n', r"line 2: the same prompt as line 1"),
-        ("a.jsonl", b'{"prompt": "one \\ud800"}\n', r"line 1: .*surrogate"),
-    ],
-)
-def test_bad_files_name_the_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:
-    path = tmp_path / name
-    path.write_bytes(content)
-    with pytest.raises(BlockPilotError, match=message) as caught:
-        load_prompts(path)
-    assert "\n" not in str(caught.value)
-
-
-def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(BlockPilotError, match=r"cannot read prompts from .*none.txt: No such file"):
-        load_prompts(tmp_path / "none.txt")
-    with pytest.raises(BlockPilotError, match="cannot read prompts"):
-        load_prompts(tmp_path)

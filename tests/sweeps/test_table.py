@@ -141,6 +141,42 @@ def test_saving_is_atomic_and_does_not_overwrite(tmp_path):
     assert len(SweepTable.load(folder)) == 5
 
 
+def test_sweeps_of_the_first_schema_are_greedy(sweep):
+    """They had one temperature, 0, for all rows, and no seeds."""
+    change_rows(sweep, lambda frame: frame.drop(columns=["temperature", "seed"]))
+    change_metadata(sweep, schema_version=1, temperature=0.0, top_k=..., top_p=...)
+    assert_equal(SweepTable.load(sweep), synthetic_table(40))
+
+
+def test_the_bundled_sweep_is_readable():
+    table = SweepTable.load()
+    assert len(table.split("test")) > 100
+    assert (table.rows["temperature"] >= 0).all()
+    assert len(set(table.keys)) == len(table)
+
+
+def test_a_prompt_may_have_rows_of_several_temperatures_and_seeds(tmp_path):
+    table = synthetic_table(6)
+    first, split = table.rows["id"][0], table.rows["split"][0]
+    keys = [(first, 0.0, 0), (first, 1.0, 0), (first, 1.0, 7)]
+    for row, (key, temperature, seed) in enumerate(keys):
+        table.rows.loc[row, ["id", "temperature", "seed", "split"]] = key, temperature, seed, split
+    table.save(tmp_path / "sweep")
+    loaded = SweepTable.load(tmp_path / "sweep")
+    assert loaded.keys == table.keys
+    assert loaded.keys[:3] == keys
+    assert {type(part) for key in loaded.keys for part in key} == {str, float, int}
+
+
+def test_a_prompt_in_two_splits_is_named(tmp_path):
+    """Or it would be learned from and judged on."""
+    table = synthetic_table(60)
+    row = next(i for i, split in enumerate(table.rows["split"]) if split != table.rows["split"][0])
+    table.rows.loc[row, ["id", "seed"]] = table.rows["id"][0], 5
+    with pytest.raises(BlockPilotError, match=rf"row {row} .* another split than an earlier row"):
+        table.save(tmp_path / "sweep")
+
+
 def set_cell(column, value):
     """A change of row 7; `value` may depend on what is there."""
 
@@ -171,6 +207,8 @@ def with_first(value):
             "emitted no token or more than its block size",
         ),
         (set_cell("output_tokens", lambda a: a[:-1]), "accepted lengths that do not sum"),
+        (set_cell("temperature", -0.5), "a temperature that is not 0 or more"),
+        (set_cell("temperature", np.inf), "a temperature that is not 0 or more"),
     ],
 )
 def test_a_broken_row_is_named(sweep, change, message):
@@ -180,7 +218,9 @@ def test_a_broken_row_is_named(sweep, change, message):
         SweepTable.load(sweep)
 
 
-@pytest.mark.parametrize("column", ["id", "split", "state", "output_tokens", "accepted_4"])
+@pytest.mark.parametrize(
+    "column", ["id", "temperature", "seed", "state", "output_tokens", "accepted_4"]
+)
 def test_an_empty_cell_is_named(sweep, column):
     change_rows(sweep, set_cell(column, None))
     with pytest.raises(BlockPilotError, match=f"row 7 has no {column}"):
@@ -208,7 +248,9 @@ def test_a_text_without_a_decode_pass_is_named(tmp_path):
         table.save(tmp_path / "sweep")
 
 
-@pytest.mark.parametrize("column", ["accepted_8", "seconds_16", "measured_seconds_1", "split"])
+@pytest.mark.parametrize(
+    "column", ["accepted_8", "seconds_16", "measured_seconds_1", "split", "seed"]
+)
 def test_a_missing_column_is_named(sweep, column):
     change_rows(sweep, lambda frame: frame.drop(columns=column))
     with pytest.raises(BlockPilotError, match=rf"lacks the columns \['{column}'\]"):
@@ -224,7 +266,9 @@ def test_no_rows(sweep):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"schema_version": 2}, "schema version 2, this release reads 1; record it again"),
+        ({"schema_version": 3}, "schema version 3, this release reads 1 and 2; record it again"),
+        ({"schema_version": 3, "new": 1, "arms": ...}, "schema version 3, this release reads"),
+        ({"schema_version": ...}, "schema version None, this release reads"),
         ({"fingerprint": ...}, r"lacks \['fingerprint'\]"),
         ({"extra": 1}, r"unknown keys \['extra'\]"),
         ({"arms": [1, 2, 2]}, "must be increasing"),
@@ -292,3 +336,4 @@ def test_the_file_is_plain_parquet(saved):
     schema = pq.read_schema(saved / "sweep.parquet")
     assert str(schema.field("accepted_8").type) == "list<element: int16>"
     assert str(schema.field("state").type) == "list<element: float>"
+    assert [str(schema.field(name).type) for name in ("temperature", "seed")] == ["double", "int64"]

@@ -4,14 +4,33 @@ import dataclasses
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.sweeps.prompts import Prompt
-from blockpilot_rl.training.acceptance import measure_acceptance, summarise_acceptance
+from blockpilot_rl.training.acceptance import (
+    acceptance_report,
+    acceptance_table,
+    acceptance_warnings,
+    measure_acceptance,
+    summarise_acceptance,
+)
 from tests.tiny_pair import PROMPTS, encode
 
 SUITE = [Prompt.from_text(text, family=text[0]) for text in PROMPTS]
+FRAME = pd.DataFrame(
+    {
+        "id": ["a", "b", "c"],
+        "family": ["x", "x", "y"],
+        "emitted": [10, 90, 6],
+        "passes": [10, 10, 3],
+        "acceptance_length": [1.0, 9.0, 2.0],
+        "repetitive": [False, True, False],
+    }
+)
 
 
 def test_it_is_what_real_decoding_accepts(trained):
@@ -21,9 +40,19 @@ def test_it_is_what_real_decoding_accepts(trained):
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert frame["id"].tolist() == [prompt.id for prompt in SUITE]
     for text, row in zip(PROMPTS, frame.itertuples(), strict=True):
-        real = decoder.generate(encode(trained, text), 8, 30)
+        ids = encode(trained, text)
+        real = decoder.generate(ids, 8, 30)
         assert (row.emitted, row.passes) == (29, len(real.passes) - 1)
         assert row.acceptance_length == pytest.approx(real.acceptance_length)
+        assert row.prompt_tokens == ids.shape[1]
+
+
+def test_every_prompt_has_a_seed_of_its_own(trained):
+    decoder, sampling = Decoder(trained), Sampling(0.6, seed=5, draft="argmax")
+    frame = measure_acceptance(decoder, [SUITE[0], SUITE[2]], 8, 30, sampling=sampling)
+    own = dataclasses.replace(sampling, seed=6)
+    real = decoder.generate(encode(trained, PROMPTS[2]), 8, 30, own)
+    assert frame["passes"][1] == len(real.passes) - 1
 
 
 def test_texts_that_need_no_pass_are_left_out(trained):
@@ -37,17 +66,49 @@ def test_texts_that_need_no_pass_are_left_out(trained):
 
 def test_both_averages_are_given():
     """4.74 pooled and 5.45 per request are the same data (vllm-project/vllm#52816)."""
-    frame = pd.DataFrame(
-        {
-            "id": ["a", "b", "c"],
-            "family": ["x", "x", "y"],
-            "emitted": [10, 90, 6],
-            "passes": [10, 10, 3],
-            "acceptance_length": [1.0, 9.0, 2.0],
-        }
-    )
-    summary = summarise_acceptance(frame)
+    summary = summarise_acceptance(FRAME)
     assert summary["x"] == {"prompts": 2, "pooled": 5.0, "per_prompt": 5.0}
     assert summary["y"] == {"prompts": 1, "pooled": 2.0, "per_prompt": 2.0}
     assert summary["all"]["pooled"] == pytest.approx(106 / 23)
     assert summary["all"]["per_prompt"] == pytest.approx(4.0)
+
+
+def test_a_report_groups_by_family_length_and_language(trained):
+    long = Prompt.from_text("so many words " * 6, family="a", language="de")
+    prompts = [*SUITE, long]
+    report = acceptance_report(Decoder(trained), prompts, 8, 30)
+    by_length, by_language = report["by_prompt_tokens"], report["by_language"]
+    assert {name: group["prompts"] for name, group in by_length.items()} == {
+        "0 to 63": 4,
+        "64 to 127": 1,
+    }
+    assert {name: group["prompts"] for name, group in by_language.items()} == {"en": 4, "de": 1}
+    assert by_length["64 to 127"] == by_language["de"]
+    assert set(report["acceptance_length"]) == {"a", "h", "o", "l", "all"}
+    assert report["acceptance_length"]["a"]["prompts"] == 2
+    assert report["acceptance_length"]["all"]["pooled"] > 1.5
+    console = Console(width=100)
+    with console.capture() as capture:
+        console.print(acceptance_table(report))
+    assert "fewer than 10 prompts, so rough: a, h, l, o, 0 to 63 tokens" in " ".join(
+        capture.get().split()
+    )
+
+
+def test_a_drafter_that_is_hardly_accepted_is_named(tiny):
+    """Acceptance near 1 is how a wrong theta or layer id shows (vllm-project/vllm#54373)."""
+    pair = dataclasses.replace(load_pair(*tiny), stop_token_ids=())
+    frame = measure_acceptance(Decoder(pair), SUITE, 8, 30)
+    [warning] = [line for line in acceptance_warnings(frame, 8) if "near 1" in line]
+    assert "rope_theta" in warning
+    assert "target_layer_ids" in warning
+    assert not any("near 1" in line for line in acceptance_warnings(frame, 1))
+
+
+def test_loops_are_named_with_what_is_left_without_them():
+    [warning] = acceptance_warnings(FRAME, 8)
+    assert "33% of the texts end in a loop" in warning
+    assert "length 4.61 in all, 1.23 on the others" in warning
+    [warning] = acceptance_warnings(FRAME[1:2], 8)
+    assert "no others" in warning
+    assert acceptance_warnings(FRAME[2:], 8) == []

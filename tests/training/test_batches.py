@@ -47,6 +47,7 @@ def test_labels_sit_where_their_masks_sit():
 
 
 def test_the_anchor_is_not_scored():
+    """It is known when a block is drafted (sgl-project/SpecForge#472)."""
     batch = batch_of(example(6, 30))
     assert batch.labels.shape == (1, 4, 4)
 

@@ -11,9 +11,10 @@ from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.drafting import LeanDrafter
 from blockpilot_rl.decoding.forward import target_forward
 from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.models.drafter import DFlashDraftModel
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.training.recipe import RecipeConfig, Trainer, choose_mask_token, new_drafter
-from tests.tiny_pair import MASK, PROMPTS, RECIPE, VOCABULARY, answers, encode, tiny_drafter
+from tests.tiny_pair import MASK, PROMPTS, RECIPE, VOCABULARY, answers, encode
 
 FEW = dataclasses.replace(RECIPE, steps=8, checkpoint_every=2, block_sizes=(8, 4))
 
@@ -60,17 +61,20 @@ def test_overfit_then_decoding_accepts_whole_blocks(pair, texts):
     assert generation.acceptance_length > 7
 
 
-def test_training_logits_are_decoding_logits(pair, texts):
+@pytest.mark.parametrize("vocabulary", [VOCABULARY, 20])
+def test_training_logits_are_decoding_logits(pair, texts, vocabulary):
     """vllm-project/speculators#738: for every anchor and block size, with scaled features."""
-    trainer = new_trainer(pair, texts)
+    trainer = new_trainer(pair, texts, dataclasses.replace(FEW, draft_vocab_size=vocabulary))
     for _ in range(4):
         trainer.train_step()
-    drafter = tiny_drafter()
+    drafter = DFlashDraftModel(trainer.drafter.config).eval()
     drafter.load_state_dict(trainer.drafter.state_dict())
     with torch.no_grad():
         drafter.fc.weight.mul_(trainer.feature_scale)
     ours = LeanDrafter(drafter, target_forward(pair.target, [0, 2]))
     ours.head = trainer.head.float()
+    drafted = ours.to_target_ids(torch.arange(vocabulary))
+    assert trainer.label_of[drafted].tolist() == list(range(vocabulary))
     for step in (0, 1):
         batch = trainer.batch(step)
         size = batch.labels.shape[2] + 1
@@ -87,7 +91,7 @@ def test_training_logits_are_decoding_logits(pair, texts):
 
 
 def test_the_feature_at_the_anchor_changes_nothing(pair, texts):
-    """Its feature is not yet known when a block is drafted; the one before it is."""
+    """Its feature is not known when a block is drafted (SpecForge#473); the one before it is."""
     trainer = new_trainer(pair, texts[:1], dataclasses.replace(FEW, sequences=1, queries=8))
     batch = trainer.batch(0)
     context = batch.features.shape[1]
@@ -102,6 +106,7 @@ def test_the_feature_at_the_anchor_changes_nothing(pair, texts):
 
 
 def test_blocks_of_one_pass_do_not_see_each_other(pair, texts):
+    """Else training would see what decoding does not (sgl-project/SpecForge#473)."""
     trainer = new_trainer(pair, texts[:1], dataclasses.replace(FEW, sequences=1, queries=24))
     batch = trainer.batch(0)
     before = training_logits(trainer, batch)

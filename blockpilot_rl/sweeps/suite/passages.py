@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from blockpilot_rl.sweeps.suite.topic import Topic
@@ -18,12 +19,14 @@ class Passage:
         sentences: Its sentences in order.
         facts: What it states, by name; each value occurs in the text word for word.
         questions: Questions whose answers are in the text.
+        answers: The sentence that answers each question.
     """
 
     topic: Topic
     sentences: tuple[str, ...]
     facts: dict[str, str]
     questions: tuple[str, ...]
+    answers: tuple[str, ...]
 
     @property
     def kind(self) -> str:
@@ -44,18 +47,21 @@ class Passage:
         return value
 
 
-def passage(writer: Writer, low: int = 5, high: int = 7) -> Passage:
+def passage(
+    writer: Writer, low: int = 5, high: int = 7, topics: Sequence[Topic] | None = None
+) -> Passage:
     """Compose a passage on a random topic.
 
     Args:
         writer: Decides everything.
         low: Fewest sentences.
         high: Most sentences; a topic that has fewer uses all it has.
+        topics: What it may be about; all English topics by default.
 
     Returns:
         The passage: its topic's first sentence, then some of the others in their order.
     """
-    topic = writer.pick(TOPICS)
+    topic = writer.pick(topics or TOPICS)
     facts: dict[str, str] = {}
     for name, template in topic.facts.items():
         facts[name] = writer.write(template, **facts)
@@ -68,4 +74,7 @@ def passage(writer: Writer, low: int = 5, high: int = 7) -> Passage:
         sentences=sentences,
         facts={name: value for name, value in facts.items() if value in text},
         questions=tuple(writer.write(asked, **facts) for line in lines for asked in line[1:]),
+        answers=tuple(
+            stated for stated, line in zip(sentences, lines, strict=True) for _ in line[1:]
+        ),
     )

@@ -1,9 +1,10 @@
-"""A seeded writer: the small template language that every family of the suite is written in."""
+"""A seeded writer: the small template language that the whole suite is written in."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -15,22 +16,46 @@ T = TypeVar("T")
 _CHOICE = re.compile(r"(\b[Aa] )?\[([^\[\]]*\|[^\[\]]*)\]")
 _SLOT = re.compile(r"(\b[Aa] )?\{(\w+|\d+\.\.\d+)\}")
 _VOWEL = re.compile(r"(?!one|eu|use|usu|uni)[aeiou]|8|1[18]\b", re.IGNORECASE)
-_REQUESTS = (
-    *["{upper}."] * 6,
-    "Please {lower}.",
-    "Please {lower}.",
-    "{upper}, please.",
-    "Can you {lower}?",
-    "Could you {lower}?",
-    "Could you please {lower}?",
-    "I would like you to {lower}.",
-    "I need you to {lower}.",
-    "Your task: {lower}.",
-    "Would you {lower}?",
-    "Help me with this: {lower}.",
-    "Hi! Please {lower}.",
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """What the writer knows of a language.
+
+    Args:
+        lexicon: The words, or templates of words, that fill each slot.
+        requests: Ways to ask for something, around the imperative as `{lower}` or, with a capital,
+            as `{upper}`.
+        quoting_requests: Ways that suit an imperative which ends with a quoted text.
+        articles: Whether the article "a" before a mark becomes "an" where it must.
+    """
+
+    lexicon: Mapping[str, Sequence[str]]
+    requests: tuple[str, ...]
+    quoting_requests: tuple[str, ...]
+    articles: bool = False
+
+
+ENGLISH = Grammar(
+    lexicon=LEXICON,
+    requests=(
+        *["{upper}."] * 6,
+        "Please {lower}.",
+        "Please {lower}.",
+        "{upper}, please.",
+        "Can you {lower}?",
+        "Could you {lower}?",
+        "Could you please {lower}?",
+        "I would like you to {lower}.",
+        "I need you to {lower}.",
+        "Your task: {lower}.",
+        "Would you {lower}?",
+        "Help me with this: {lower}.",
+        "Hi! Please {lower}.",
+    ),
+    quoting_requests=(*["{upper}"] * 4, "Please {lower}", "Your task: {lower}", "Hello, {lower}"),
+    articles=True,
 )
-_QUOTING_REQUESTS = (*["{upper}"] * 4, "Please {lower}", "Your task: {lower}", "Hello, {lower}")
 
 
 class Writer:
@@ -38,14 +63,17 @@ class Writer:
 
     Templates know two marks. `[a|b|c]` becomes one of its alternatives, which may be empty or hold
     further alternatives. `{slot}` becomes a bound value or a word of the lexicon, and `{2..9}` a
-    number in that range, ends included. The article before either mark agrees with what follows.
+    number in that range, ends included. In English the article "a" before either mark agrees with
+    what follows.
 
     Args:
         rng: The generator that decides everything; two writers on equal generators write the same.
+        grammar: The language to write in.
     """
 
-    def __init__(self, rng: np.random.Generator) -> None:
+    def __init__(self, rng: np.random.Generator, grammar: Grammar = ENGLISH) -> None:
         self._rng = rng
+        self._grammar = grammar
 
     def pick(self, options: Sequence[T]) -> T:
         """Draw one of the options."""
@@ -55,9 +83,13 @@ class Writer:
         """Draw `count` different options in random order, or all where there are fewer."""
         return [options[i] for i in self._rng.permutation(len(options))[:count]]
 
+    def several(self, slot: str, count: int) -> list[str]:
+        """Draw `count` different words of one slot of the lexicon."""
+        return self.some(self._grammar.lexicon[slot], count)
+
     def pair(self, slot: str) -> tuple[str, str]:
         """Draw two different words of one slot of the lexicon."""
-        first, second = self.some(LEXICON[slot], 2)
+        first, second = self.several(slot, 2)
         return first, second
 
     def number(self, low: int, high: int) -> int:
@@ -79,9 +111,9 @@ class Writer:
             The text, with nothing left to fill in.
         """
         while choice := _CHOICE.search(template):
-            option = _with_article(choice[1], self.pick(choice[2].split("|")))
+            option = self._after(choice[1], self.pick(choice[2].split("|")))
             template = template[: choice.start()] + option + template[choice.end() :]
-        return _SLOT.sub(lambda slot: _with_article(slot[1], self._word(slot[2], bound)), template)
+        return _SLOT.sub(lambda slot: self._after(slot[1], self._word(slot[2], bound)), template)
 
     def ask(self, request: str, **bound: object) -> str:
         """Phrase an imperative ("write a poem") as one of several kinds of request.
@@ -96,7 +128,8 @@ class Writer:
         """
         lower = " ".join(self.write(request, **bound).split())
         ended = lower[-1] in ".?!"
-        form = self.pick(_QUOTING_REQUESTS if ended or ": " in lower else _REQUESTS)
+        grammar = self._grammar
+        form = self.pick(grammar.quoting_requests if ended or ": " in lower else grammar.requests)
         asked = form.format(lower=lower, upper=sentence(lower))
         return asked if asked[-1] in ".?!" else f"{asked}."
 
@@ -127,15 +160,14 @@ class Writer:
         if ".." in slot:
             low, high = slot.split("..")
             return str(self.number(int(low), int(high)))
-        return self.write(self.pick(LEXICON[slot]), **bound)
+        return self.write(self.pick(self._grammar.lexicon[slot]), **bound)
+
+    def _after(self, article: str | None, word: str) -> str:
+        if article and self._grammar.articles and _VOWEL.match(word):
+            article = f"{article[0]}n "
+        return (article or "") + word
 
 
 def sentence(text: str) -> str:
     """Start a text with a capital, leaving the rest as it is."""
     return text[:1].upper() + text[1:]
-
-
-def _with_article(article: str | None, word: str) -> str:
-    if article and _VOWEL.match(word):
-        article = f"{article[0]}n "
-    return (article or "") + word

@@ -1,0 +1,130 @@
+"""Deep Q-network (Mnih et al., arXiv 1312.5602) by Stable-Baselines3."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from stable_baselines3 import DQN
+
+from blockpilot_rl.agents.hyperparameters import require
+from blockpilot_rl.agents.sb3 import SB3Agent, SB3Hyperparams
+from blockpilot_rl.errors import BlockPilotError
+
+REPLAY_FILE = "replay_buffer.pkl"
+
+
+@dataclass(frozen=True)
+class DQNHyperparams(SB3Hyperparams):
+    """Hyperparameters of DQN, named as in Stable-Baselines3.
+
+    Episodes have one step, so the target network has no effect, as the discount has none.
+
+    Attributes:
+        learning_starts: Decisions by chance before learning begins.
+        buffer_size: Latest decisions to learn from; their states are what takes memory.
+        batch_size: Decisions per gradient step.
+        gradient_steps: Gradient steps per environment step.
+        exploration_initial_eps: Share of decisions by chance at the beginning.
+        exploration_final_eps: Share of decisions by chance at the end.
+        exploration_fraction: Part of `n_timesteps` over which that share falls.
+    """
+
+    learning_starts: int
+    buffer_size: int
+    batch_size: int
+    gradient_steps: int
+    exploration_initial_eps: float
+    exploration_final_eps: float
+    exploration_fraction: float
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        super().__post_init__()
+        require(self.learning_starts >= 1, "learning_starts must be at least 1")
+        require(self.buffer_size >= 2 * self.n_envs, "buffer_size must be at least 2 * n_envs")
+        require(self.batch_size >= 1, "batch_size must be at least 1")
+        require(self.gradient_steps >= 1, "gradient_steps must be at least 1")
+        for name in ("exploration_initial_eps", "exploration_final_eps", "exploration_fraction"):
+            require(0 < getattr(self, name) <= 1, f"{name} must lie in (0, 1]")
+
+
+class PlannedDQN(DQN):
+    """DQN whose exploration falls with the decisions planned in all, not with those of one call."""
+
+    planned_timesteps: int
+
+    def _update_current_progress_remaining(self, num_timesteps: int, total_timesteps: int) -> None:
+        super()._update_current_progress_remaining(num_timesteps, self.planned_timesteps)
+
+
+class DQNAgent(SB3Agent[DQNHyperparams]):
+    """DQN: regression of the chosen arm's reward on replayed decisions, ε-greedy exploration."""
+
+    algorithm = "dqn"
+    Hyperparams = DQNHyperparams
+    Model = PlannedDQN
+    scaler_prefix = "q_net.features_extractor"
+    layer_prefixes = ("q_net.q_net.",)
+
+    model: PlannedDQN
+
+    def _settings(self) -> dict[str, Any]:
+        settings = self.hyperparams
+        return {
+            "train_freq": 1,
+            "learning_starts": settings.learning_starts,
+            "buffer_size": settings.buffer_size,
+            "batch_size": settings.batch_size,
+            "gradient_steps": settings.gradient_steps,
+            "exploration_initial_eps": settings.exploration_initial_eps,
+            "exploration_final_eps": settings.exploration_final_eps,
+            "exploration_fraction": settings.exploration_fraction,
+            # Nothing follows a one-step episode, so next states need not be stored.
+            "optimize_memory_usage": True,
+            "replay_buffer_kwargs": {"handle_timeout_termination": False},
+        }
+
+    @property
+    def _log_interval(self) -> int:
+        """Once per walk over the validation split, counted in episodes."""
+        return self.eval_freq
+
+    def _advance(self, until: int, monitor: Any) -> None:
+        self.model.planned_timesteps = self.hyperparams.n_timesteps
+        super()._advance(until, monitor)
+
+    def _propensities(self, step: dict[str, Any], arms: np.ndarray) -> np.ndarray:
+        count = len(self.problem.arms)
+        if self.model.num_timesteps - len(arms) < self.hyperparams.learning_starts:
+            return np.full(len(arms), 1 / count)
+        assert self.model._last_obs is not None
+        with torch.inference_mode():
+            states, _ = self.model.policy.obs_to_tensor(self.model._last_obs)
+            greedy = self.model.q_net(states).argmax(dim=1).cpu().numpy()
+        epsilon = self.model.exploration_rate
+        return np.asarray(epsilon / count + (1 - epsilon) * (arms == greedy))
+
+    def _probabilities(self, states: np.ndarray) -> np.ndarray:
+        """Probability of each arm under ε-greedy choice, `[n, arms]`."""
+        greedy = super()._probabilities(states)
+        epsilon = self.model.exploration_rate
+        return np.asarray(epsilon / greedy.shape[1] + (1 - epsilon) * greedy)
+
+    def _save_model(self, folder: Path) -> None:
+        super()._save_model(folder)
+        self.model.save_replay_buffer(folder / REPLAY_FILE)
+
+    def _load_model(self, folder: Path) -> None:
+        super()._load_model(folder)
+        path = folder / REPLAY_FILE
+        try:
+            self.model.load_replay_buffer(path)
+        except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
+            raise BlockPilotError(
+                f"{path} is missing or corrupt ({type(error).__name__}); train the agent again"
+            ) from error

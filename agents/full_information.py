@@ -1,0 +1,143 @@
+"""Networks that learn from every arm's outcome on every prompt, as a recorded sweep has it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from blockpilot_rl.agents.base import standardisation
+from blockpilot_rl.agents.hyperparameters import require, require_network
+from blockpilot_rl.agents.iterative import IterativeAgent, Snapshot
+from blockpilot_rl.agents.monitor import Monitor
+from blockpilot_rl.policies.policy import BlockSizePolicy, PolicyConfig
+from blockpilot_rl.sweeps.table import SweepTable
+
+
+@dataclass(frozen=True)
+class NetworkHyperparams:
+    """Hyperparameters of a network with full information.
+
+    Attributes:
+        hidden: Widths of the hidden layers; empty for a linear network.
+        activation: `tanh` or `relu`.
+        epochs: Passes over the training prompts.
+        batch_size: Prompts per update.
+        learning_rate: Of AdamW.
+        weight_decay: Of AdamW.
+    """
+
+    hidden: tuple[int, ...]
+    activation: str
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    weight_decay: float
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        require_network(self.hidden, self.activation)
+        require(self.epochs >= 1, "epochs must be at least 1")
+        require(self.batch_size >= 1, "batch_size must be at least 1")
+        require(self.learning_rate > 0, "learning_rate must be positive")
+        require(self.weight_decay >= 0, "weight_decay must be 0 or more")
+
+
+N = TypeVar("N", bound=NetworkHyperparams)
+
+
+class FullInformationAgent(IterativeAgent[N]):
+    """Trains a network by gradient descent; a step of it is one epoch.
+
+    All arms of a prompt are known, so nothing has to be explored; in return a prompt costs as many
+    decodes as there are arms.
+    """
+
+    network: BlockSizePolicy
+    optimizer: torch.optim.Optimizer
+
+    @abstractmethod
+    def _targets(self, train: SweepTable) -> np.ndarray:
+        """What the loss compares the scores of each prompt with, `[n, …]`."""
+
+    @abstractmethod
+    def _loss(self, scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Loss of the scores `[n, arms]` of a batch."""
+
+    @property
+    def planned_timesteps(self) -> int:
+        """Epochs that `learn` takes by default."""
+        return self.hyperparams.epochs
+
+    @property
+    def eval_freq(self) -> int:
+        """Every epoch is judged."""
+        return 1
+
+    def _begin(self, train: SweepTable) -> None:
+        self._generator = torch.Generator().manual_seed(self.seed)
+        network = BlockSizePolicy(self._network_config())
+        mean, scale = standardisation(self.problem.states(train))
+        network.mean.copy_(mean)
+        network.scale.copy_(scale)
+        *hidden, last = (layer for layer in network.net if isinstance(layer, nn.Linear))
+        for layer in hidden:
+            nn.init.xavier_uniform_(layer.weight, generator=self._generator)
+            nn.init.zeros_(layer.bias)
+        # All arms start out equal, whatever the scale of the rewards.
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+        self._train_network(network)
+
+    def _attach(self, train: SweepTable, monitor: Monitor) -> None:
+        self._inputs = torch.as_tensor(self.problem.states(train), device=self.device)
+        self._answers = torch.as_tensor(self._targets(train), device=self.device)
+
+    def _advance(self, until: int, monitor: Monitor) -> None:
+        for epoch in range(self.num_timesteps + 1, until + 1):
+            order = torch.randperm(len(self._inputs), generator=self._generator)
+            losses = []
+            for rows in order.to(self.device).split(self.hyperparams.batch_size):
+                loss = self._loss(self.network(self._inputs[rows]), self._answers[rows])
+                self.optimizer.zero_grad()
+                loss.backward()
+                self.optimizer.step()
+                losses.append(loss.item())
+            monitor.scalar("train/loss", float(np.mean(losses)), epoch)
+            self.num_timesteps = epoch
+
+    def _snapshot(self) -> Snapshot:
+        return {name: value.cpu().clone() for name, value in self.network.state_dict().items()}
+
+    def _policy_of(self, snapshot: Snapshot) -> BlockSizePolicy:
+        policy = BlockSizePolicy(self._network_config())
+        policy.load_state_dict(snapshot)
+        return policy.eval()
+
+    def _learner_state(self) -> dict[str, Any]:
+        return {
+            "network": self._snapshot(),
+            "optimizer": self.optimizer.state_dict(),
+            "generator": self._generator.get_state(),
+        }
+
+    def _restore_learner(self, state: dict[str, Any]) -> None:
+        self._train_network(self._policy_of(state["network"]))
+        self.optimizer.load_state_dict(state["optimizer"])
+        self._generator = torch.Generator()
+        self._generator.set_state(state["generator"])
+
+    def _network_config(self) -> PolicyConfig:
+        return self._policy_config(self.hyperparams.hidden, self.hyperparams.activation)
+
+    def _train_network(self, network: BlockSizePolicy) -> None:
+        self.network = network.to(self.device).train()
+        self.optimizer = torch.optim.AdamW(
+            self.network.parameters(),
+            lr=self.hyperparams.learning_rate,
+            weight_decay=self.hyperparams.weight_decay,
+        )

@@ -1,0 +1,108 @@
+"""What an agent has learned to decide: arms, states and the pair they belong to."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from blockpilot_rl.decoding.state import StateLayout
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.evaluation.oracle import best_fixed_by_mean
+from blockpilot_rl.sweeps.table import SweepTable
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What an agent has learned to decide; other sweeps and states are refused.
+
+    Attributes:
+        arms: Block sizes to choose from.
+        state: State groups it reads, in order.
+        best_fixed: Block size with the best mean speedup on the training prompts.
+        fingerprint: Digest of the pair.
+        target: Name of the target.
+        drafter: Name of the drafter.
+        template: Chat-template options of the states.
+    """
+
+    arms: tuple[int, ...]
+    state: StateLayout
+    best_fixed: int
+    fingerprint: str
+    target: str
+    drafter: str
+    template: dict[str, Any]
+
+    @classmethod
+    def of(cls, train: SweepTable, features: Sequence[str]) -> Problem:
+        """Describe the problem that a training split poses."""
+        metadata = train.metadata
+        return cls(
+            arms=train.arms,
+            state=metadata.state.select(features),
+            best_fixed=train.arms[best_fixed_by_mean(train)],
+            fingerprint=metadata.fingerprint,
+            target=metadata.target,
+            drafter=metadata.drafter,
+            template=metadata.template,
+        )
+
+    @property
+    def best_fixed_arm(self) -> int:
+        """Index of the best fixed block size."""
+        return self.arms.index(self.best_fixed)
+
+    def states(self, table: SweepTable) -> np.ndarray:
+        """Cut the states that the agent reads out of a sweep, `[n, width]`.
+
+        Raises:
+            BlockPilotError: If the sweep is of other arms, another pair or other states.
+        """
+        metadata = table.metadata
+        if table.arms != self.arms:
+            raise BlockPilotError(
+                f"the agent chooses among the arms {self.arms}, the sweep has {table.arms}"
+            )
+        if metadata.fingerprint != self.fingerprint:
+            raise BlockPilotError(
+                f"the agent was trained on the pair {self.target} + {self.drafter} "
+                f"(fingerprint {self.fingerprint}), the sweep is of {metadata.target} + "
+                f"{metadata.drafter} ({metadata.fingerprint}); train on a sweep of that pair"
+            )
+        if metadata.state.select(self.state.names) != self.state:
+            raise BlockPilotError(
+                f"the agent reads states {self.state.groups}, the sweep has {metadata.state.groups}"
+            )
+        return table.states[:, metadata.state.columns(self.state.names)]
+
+    def gains(self, table: SweepTable) -> np.ndarray:
+        """Rewards less that of the best fixed size on the same prompt, `[n, arms]`.
+
+        How fast a prompt decodes with any arm says nothing about the choice, so this difference is
+        what there is to learn.
+        """
+        gains: np.ndarray = table.rewards - table.rewards[:, [self.best_fixed_arm]]
+        return gains
+
+    def to_dict(self) -> dict[str, Any]:
+        """Render as JSON-ready values."""
+        return {**dataclasses.asdict(self), "state": [list(group) for group in self.state.groups]}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Problem:
+        """Read what `to_dict` gave.
+
+        Raises:
+            BlockPilotError: If a key is missing or unknown, or a value of a wrong type.
+        """
+        try:
+            groups = tuple((str(name), int(width)) for name, width in values["state"])
+            return cls(**{**values, "arms": tuple(values["arms"]), "state": StateLayout(groups)})
+        except (KeyError, TypeError, ValueError) as error:
+            raise BlockPilotError(
+                f"the saved agent describes no valid problem ({error}); train the agent again"
+            ) from error

@@ -1,0 +1,309 @@
+"""What the learners of Stable-Baselines3 share: one-step episodes, exact resuming, export."""
+
+from __future__ import annotations
+
+import random
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import Logger, configure
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import VecMonitor
+
+from blockpilot_rl.agents.base import standardisation
+from blockpilot_rl.agents.exploring import ExploringAgent, ExploringHyperparams
+from blockpilot_rl.agents.hyperparameters import ACTIVATIONS, require, require_network
+from blockpilot_rl.agents.iterative import Snapshot
+from blockpilot_rl.agents.monitor import Monitor
+from blockpilot_rl.envs.vector import BlockSizeVecEnv
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.policies.policy import BlockSizePolicy
+from blockpilot_rl.sweeps.table import SweepTable
+
+BEST_FILE = "best_model.zip"
+LAST_FILE = "last_model.zip"
+
+
+@dataclass(frozen=True)
+class SB3Hyperparams(ExploringHyperparams):
+    """Hyperparameters of every Stable-Baselines3 learner, named as there.
+
+    Episodes have one step, so the discount has no effect.
+
+    Attributes:
+        n_envs: Decisions per environment step.
+        learning_rate: Of AdamW.
+        weight_decay: Of AdamW.
+        max_grad_norm: Clipping of the gradient.
+        hidden: Widths of the hidden layers.
+        activation: `tanh` or `relu`.
+    """
+
+    n_envs: int
+    learning_rate: float
+    weight_decay: float
+    max_grad_norm: float
+    hidden: tuple[int, ...]
+    activation: str
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        super().__post_init__()
+        require(self.n_envs >= 1, "n_envs must be at least 1")
+        require(self.learning_rate > 0, "learning_rate must be positive")
+        require(self.weight_decay >= 0, "weight_decay must be 0 or more")
+        require(self.max_grad_norm > 0, "max_grad_norm must be positive")
+        require_network(self.hidden, self.activation)
+
+
+S = TypeVar("S", bound=SB3Hyperparams)
+
+
+class Standardise(BaseFeaturesExtractor):
+    """Standardises the observed state, so that the saved model takes states as they are."""
+
+    mean: torch.Tensor
+    scale: torch.Tensor
+
+    def __init__(self, observation_space: spaces.Box) -> None:
+        width = observation_space.shape[0]
+        super().__init__(observation_space, features_dim=width)
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("scale", torch.ones(width))
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """Standardise states, `[n, width]`."""
+        return (observations - self.mean) / self.scale
+
+
+class SB3Agent(ExploringAgent[S]):
+    """A learner of Stable-Baselines3 on the replayed sweep.
+
+    `best_model.zip` in a saved run is the model that is used, for Stable-Baselines3 alone;
+    `last_model.zip` is where learning stopped.
+    """
+
+    Model: ClassVar[type[Any]]
+    scaler_prefix: ClassVar[str]
+    layer_prefixes: ClassVar[tuple[str, ...]]
+
+    model: Any
+
+    @abstractmethod
+    def _settings(self) -> dict[str, Any]:
+        """Arguments of the model that are the algorithm's own."""
+
+    @abstractmethod
+    def _propensities(self, step: dict[str, Any], arms: np.ndarray) -> np.ndarray:
+        """Probabilities with which the arms of an environment step were chosen, `[n_envs]`.
+
+        Args:
+            step: Local variables of the step, as Stable-Baselines3 shows them to callbacks.
+            arms: What was chosen, `[n_envs]`.
+        """
+
+    def _begin(self, train: SweepTable) -> None:
+        super()._begin(train)
+        settings = self.hyperparams
+        self._random_state: dict[str, Any] | None = None
+        with self._lent_randomness():
+            self.model = self.Model(
+                "MlpPolicy",
+                self._environment(train),
+                seed=self.seed,
+                device=self.device,
+                gamma=1.0,
+                learning_rate=settings.learning_rate,
+                max_grad_norm=settings.max_grad_norm,
+                policy_kwargs={
+                    "net_arch": list(settings.hidden),
+                    "activation_fn": ACTIVATIONS[settings.activation],
+                    "features_extractor_class": Standardise,
+                    "optimizer_class": torch.optim.AdamW,
+                    "optimizer_kwargs": {"weight_decay": settings.weight_decay},
+                },
+                **self._settings(),
+            )
+        mean, scale = standardisation(self.problem.states(train))
+        for module in self.model.policy.modules():
+            if isinstance(module, Standardise):
+                module.mean.copy_(mean)
+                module.scale.copy_(scale)
+
+    def _attach(self, train: SweepTable, monitor: Monitor) -> None:
+        env = self._environment(train)
+        env.seed(self.seed)
+        states: Any = env.reset()
+        idle = np.zeros(env.num_envs, dtype=np.int64)
+        # The order of the prompts depends on the seed alone, so walking it leads to where it was.
+        for _ in range(self.num_timesteps // env.num_envs):
+            states, *_ = env.step(idle)
+        self.model.set_env(VecMonitor(env), force_reset=False)
+        self.model._last_obs = states
+        self.model._last_episode_starts = np.ones(env.num_envs, dtype=bool)
+        folder = monitor.log_folder
+        self.model.set_logger(
+            configure(str(folder), ["tensorboard"]) if folder else Logger(None, [])
+        )
+
+    def _advance(self, until: int, monitor: Monitor) -> None:
+        with self._lent_randomness():
+            self.model.learn(
+                until - self.num_timesteps,
+                callback=_LogDecisions(self),
+                log_interval=self._log_interval,
+                reset_num_timesteps=False,
+            )
+        self.num_timesteps = self.model.num_timesteps
+
+    @property
+    @abstractmethod
+    def _log_interval(self) -> int:
+        """How often Stable-Baselines3 writes its own curves, as it counts."""
+
+    def _snapshot(self) -> Snapshot:
+        state = self.model.policy.state_dict()
+        return {name: value.cpu().clone() for name, value in state.items()}
+
+    def _policy_of(self, snapshot: Snapshot) -> BlockSizePolicy:
+        settings = self.hyperparams
+        layers = [
+            (weight, snapshot[name.removesuffix("weight") + "bias"])
+            for name, weight in snapshot.items()
+            if name.startswith(self.layer_prefixes) and name.endswith("weight")
+        ]
+        return BlockSizePolicy.from_layers(
+            self._policy_config(settings.hidden, settings.activation),
+            layers,
+            snapshot[f"{self.scaler_prefix}.mean"],
+            snapshot[f"{self.scaler_prefix}.scale"],
+        )
+
+    def _environment(self, train: SweepTable) -> BlockSizeVecEnv:
+        return BlockSizeVecEnv(
+            self.hyperparams.n_envs,
+            train,
+            split=None,
+            features=self.features,
+            baseline=self._baseline,
+        )
+
+    @contextmanager
+    def _lent_randomness(self) -> Iterator[None]:
+        """Lend the agent's random state to the global generators, which SB3 draws from."""
+        callers = _global_random_state()
+        if self._random_state is not None:
+            _set_global_random_state(self._random_state)
+        try:
+            yield
+        finally:
+            self._random_state = _global_random_state()
+            _set_global_random_state(callers)
+
+    def _save_model(self, folder: Path) -> None:
+        super()._save_model(folder)
+        self.model.save(folder / LAST_FILE)
+        now = self._snapshot()
+        self.model.policy.load_state_dict(self._used)
+        self.model.save(folder / BEST_FILE)
+        self.model.policy.load_state_dict(now)
+
+    def _load_model(self, folder: Path) -> None:
+        path = folder / LAST_FILE
+        callers = _global_random_state()
+        try:
+            self.model = self.Model.load(path, device=self.device)
+        except (OSError, ValueError, KeyError, RuntimeError, BadZipFile) as error:
+            raise BlockPilotError(
+                f"{path} is missing or corrupt ({type(error).__name__}); train the agent again"
+            ) from error
+        finally:
+            _set_global_random_state(callers)
+        super()._load_model(folder)
+
+    def _learner_state(self) -> dict[str, Any]:
+        space = self.model.action_space.np_random.bit_generator.state
+        return {"random": self._random_state, "action_space": space}
+
+    def _restore_learner(self, state: dict[str, Any]) -> None:
+        self._random_state = state["random"]
+        self.model.action_space.np_random.bit_generator.state = state["action_space"]
+
+
+class OnPolicyAgent(SB3Agent[S]):
+    """A learner that samples arms from the softmax of its actor."""
+
+    scaler_prefix = "features_extractor"
+    layer_prefixes = ("mlp_extractor.policy_net.", "action_net.")
+
+    model: OnPolicyAlgorithm
+
+    @property
+    def _log_interval(self) -> int:
+        """Once per walk over the validation split, counted in updates."""
+        per_update = self.model.n_envs * self.model.n_steps
+        return max(1, self.eval_freq // per_update)
+
+    def _propensities(self, step: dict[str, Any], arms: np.ndarray) -> np.ndarray:
+        probabilities: np.ndarray = step["log_probs"].double().exp().cpu().numpy()
+        return probabilities
+
+    def _probabilities(self, states: np.ndarray) -> np.ndarray:
+        """Probability of each arm under the stochastic actor, `[n, arms]`."""
+        return self._softmax(states)
+
+
+class _LogDecisions(BaseCallback):
+    """Logs every decision with its propensity."""
+
+    def __init__(self, agent: SB3Agent[Any]) -> None:
+        super().__init__()
+        self._agent = agent
+        self._sizes = np.asarray(agent.problem.arms)
+
+    def _on_step(self) -> bool:
+        step = self.locals
+        arms = np.asarray(step["actions"]).reshape(-1)
+        self._agent.decisions.append(
+            [info["prompt_id"] for info in step["infos"]],
+            self._sizes[arms],
+            np.array(step["rewards"]),
+            self._agent._propensities(step, arms),
+        )
+        return True
+
+
+def _global_random_state() -> dict[str, Any]:
+    """State of the global generators, in types that `torch.load` reads without pickled code."""
+    numpy_state = np.random.get_state(legacy=False)  # noqa: NPY002
+    key = torch.from_numpy(numpy_state["state"]["key"].astype(np.int64))
+    state: dict[str, Any] = {
+        "python": random.getstate(),
+        "numpy": {**numpy_state, "state": {**numpy_state["state"], "key": key}},
+        "torch": torch.get_rng_state(),
+    }
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    return state
+
+
+def _set_global_random_state(state: dict[str, Any]) -> None:
+    numpy_state = state["numpy"]
+    key = numpy_state["state"]["key"].numpy().astype(np.uint32)
+    random.setstate(state["python"])
+    np.random.set_state(  # noqa: NPY002
+        {**numpy_state, "state": {**numpy_state["state"], "key": key}}
+    )
+    torch.set_rng_state(state["torch"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda"])

@@ -1,0 +1,286 @@
+"""Is every text that of plain decoding, token for token, whatever the block size?
+
+`python benchmarks/exactness.py --prompts 200 --json OUT`. Every prompt is decoded plain and with
+each block size, at each temperature. For the first token that differs, the target is asked again:
+how far apart were the two tokens in what it chose by (its logits, or at a temperature T its logits
+/ T plus the noise of that position)? Kernels round differently for different shapes, so tokens
+closer than a few rounding steps may change places; the criterion is
+
+    gap <= 8 × eps × max |logit| / T        (T is 1 for greedy decoding)
+
+with `eps` of the dtype that the pair runs in, and `gap` the distance from the best score to the
+worse of the two tokens. Anything else is an error of the decoder, and the exit code is 1.
+
+Finished prompts are lines of a file beside OUT (OUT with the suffix `.jsonl`), so the same command
+goes on where a run was stopped or killed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from blockpilot_rl.cli.lists import whole_numbers, words
+from blockpilot_rl.cli.parsing import arg, run
+from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.sampling import Sampling
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.files import write_json
+from blockpilot_rl.models.pairs import load_pair
+from blockpilot_rl.provenance import provenance
+from blockpilot_rl.sweeps.prompts import Prompt, builtin_suite, load_prompts
+
+ROUNDING_STEPS = 8
+
+
+@dataclass(frozen=True)
+class ExactnessBenchmark:
+    """Compare the texts of every block size with plain decoding, token for token."""
+
+    prompts: int = arg(20, help="test prompts of the built-in suite to decode")
+    prompts_file: str | None = arg(None, metavar="FILE", help="decode the prompts of a file too")
+    max_new_tokens: int = arg(64, help="budget of each text")
+    block_sizes: str = arg("2,4,8,16", help="block sizes to compare with plain decoding")
+    temperatures: str = arg("0,1", help="temperatures to decode at; 0 is greedy")
+    dtype: str = arg("float32", help="float32, bfloat16 or float16")
+    device: str = arg("cpu", help="where both models run")
+    target: str | None = arg(None, help="hub id, folder or GGUF file (default: SmolLM2-135M)")
+    drafter: str | None = arg(None, help="hub id or folder (default: the bundled drafter)")
+    seed: int = arg(0, help="of the noise, together with each prompt's id")
+    json: str | None = arg(None, metavar="FILE", help="write a record, resumably")
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            BlockPilotError: If a value is out of range.
+        """
+        if self.prompts < 0 or (self.prompts == 0 and self.prompts_file is None):
+            raise BlockPilotError("give --prompts of at least 1, or a --prompts-file")
+        if self.max_new_tokens < 2:
+            raise BlockPilotError(f"--max-new-tokens must be at least 2, not {self.max_new_tokens}")
+        if not self.sizes or min(self.sizes) < 2:
+            raise BlockPilotError(f"--block-sizes must be at least 2 each, not {self.block_sizes}")
+        if not self.samplings(0):
+            raise BlockPilotError("--temperatures must name at least one, such as 0,1")
+        if self.json is not None and (Path(self.json).is_dir() or self.json.endswith(".jsonl")):
+            raise BlockPilotError(f"--json {self.json} must be a file such as exact.json")
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The block sizes."""
+        return whole_numbers(self.block_sizes, "--block-sizes")
+
+    def samplings(self, seed: int) -> list[Sampling]:
+        """How tokens are chosen, one way per temperature."""
+        try:
+            values = [float(word) for word in words(self.temperatures)]
+        except ValueError as error:
+            raise BlockPilotError(
+                f"--temperatures must be numbers such as 0,1, not {self.temperatures!r}"
+            ) from error
+        return [Sampling(value, seed=seed) for value in values]
+
+    def read_prompts(self) -> list[Prompt]:
+        """The prompts to decode, each once."""
+        prompts = builtin_suite(self.prompts, splits=["test"])
+        if self.prompts_file is not None:
+            prompts += load_prompts(self.prompts_file)
+        return list({prompt.id: prompt for prompt in prompts}.values())
+
+
+class Journal:
+    """Results of finished prompts by id, kept as lines of a file that outlives a killed run."""
+
+    def __init__(self, path: Path | None, description: dict[str, Any]) -> None:
+        """Read what was finished.
+
+        Args:
+            path: The file, or None to keep nothing. A last line that was cut off is dropped.
+            description: What decides the results; the file's first line.
+
+        Raises:
+            BlockPilotError: If the file is of another comparison, or corrupt.
+        """
+        self.path = path
+        self.results: dict[str, Any] = {}
+        if path is None:
+            return
+        whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
+        lines = whole.split(b"\n") if whole else [json.dumps(description).encode()]
+        try:
+            found, *results = [json.loads(line) for line in lines]
+            self.results = {result.pop("id"): result["results"] for result in results}
+        except (ValueError, KeyError, AttributeError) as error:
+            raise BlockPilotError(f"{path} is corrupt; remove it and start anew") from error
+        if found != description:
+            raise BlockPilotError(
+                f"{path} is of another pair or other options; give the same ones, or another --json"
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"\n".join(lines) + b"\n")
+
+    def add(self, prompt_id: str, results: list[dict[str, Any]]) -> None:
+        """Keep the results of one prompt."""
+        self.results[prompt_id] = results
+        if self.path is not None:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"id": prompt_id, "results": results}) + "\n")
+
+
+def main(config: ExactnessBenchmark) -> int:
+    """Run the comparison; returns 1 if a text differs by more than rounding."""
+    prompts = config.read_prompts()
+    pair = load_pair(config.target, config.drafter, config.dtype, config.device)
+    decoder = Decoder(pair)
+    description = {
+        "fingerprint": pair.fingerprint,
+        "dtype": str(pair.dtype).removeprefix("torch."),
+        "device": pair.device.type,
+        "max_new_tokens": config.max_new_tokens,
+        "block_sizes": list(config.sizes),
+        "temperatures": [sampling.temperature for sampling in config.samplings(0)],
+        "seed": config.seed,
+    }
+    path = None if config.json is None else Path(config.json).with_suffix(".jsonl")
+    journal = Journal(path, description)
+    with Progress(console=Console(stderr=True)) as progress:
+        task = progress.add_task("decode", total=len(prompts))
+        for prompt in prompts:
+            if prompt.id not in journal.results:
+                # A prompt's noise is its own, whatever else is decoded.
+                samplings = config.samplings(config.seed + int(prompt.id[:8], 16))
+                ids = pair.encode(prompt.chat())
+                sizes, budget = config.sizes, config.max_new_tokens
+                journal.add(prompt.id, [compare(decoder, ids, s, sizes, budget) for s in samplings])
+            progress.advance(task)
+    report = summarise({prompt.id: journal.results[prompt.id] for prompt in prompts}, config.sizes)
+    show(report)
+    if config.json is not None:
+        write_json(config.json, {**report, **description, "provenance": provenance()})
+    return 1 if report["beyond_rounding"] else 0
+
+
+def compare(
+    decoder: Decoder, ids: torch.Tensor, sampling: Sampling, sizes: Sequence[int], budget: int
+) -> dict[str, Any]:
+    """Decode one prompt plain and with every block size.
+
+    Returns:
+        `temperature`, `tokens` (of the plain text) and `divergences` (of the sizes whose text
+        differs, as `divergence` gives them).
+    """
+    prefill = decoder.prefill(ids, budget, max(sizes), sampling)
+    plain = decoder.decode(prefill, 1).tokens
+    divergences = {}
+    for size in sizes:
+        tokens = decoder.decode(prefill, size).tokens
+        if tokens != plain:
+            divergences[str(size)] = divergence(decoder, ids, sampling, plain, tokens)
+    return {
+        "temperature": sampling.temperature,
+        "tokens": len(plain),
+        "divergences": divergences,
+    }
+
+
+def divergence(
+    decoder: Decoder,
+    ids: torch.Tensor,
+    sampling: Sampling,
+    plain: Sequence[int],
+    other: Sequence[int],
+) -> dict[str, Any]:
+    """Ask the target about the first token in which two texts differ.
+
+    Returns:
+        `index` (of that token), `margin` (between its two best scores), `gap` (from the best score
+        to the worse of the two tokens), `steps` (the gap in rounding steps `eps × max |logit|`, at
+        the temperature) and `rounding` (whether that is at most `ROUNDING_STEPS`). If one text only
+        ends before the other, there is but `index`, and `rounding` is False.
+    """
+    differing = [i for i, (a, b) in enumerate(zip(plain, other, strict=False)) if a != b]
+    if not differing:
+        return {"index": min(len(plain), len(other)), "rounding": False}
+    index = differing[0]
+    shared = torch.cat([ids, ids.new_tensor([plain[:index]])], dim=1)
+    prefill = decoder.prefill(shared, 1, 1, sampling)
+    scores = prefill.logits.float()
+    step = torch.finfo(decoder.pair.dtype).eps * float(scores.abs().max())
+    if not sampling.is_greedy:
+        noise = prefill.sampler.noise(shared.shape[1], 1, scores.device)[0]
+        scores, step = scores / sampling.temperature + noise, step / sampling.temperature
+    best, second = scores.topk(2).values.tolist()
+    gap = best - float(scores[[plain[index], other[index]]].min())
+    return {
+        "index": index,
+        "margin": best - second,
+        "gap": gap,
+        "steps": gap / step,
+        "rounding": gap <= ROUNDING_STEPS * step,
+    }
+
+
+def summarise(results: dict[str, Any], sizes: Sequence[int]) -> dict[str, Any]:
+    """Count equal texts and list the others.
+
+    Returns:
+        `prompts`, `tokens` (of the plain texts), `equal` (by temperature and block size),
+        `divergences` (a list), `beyond_rounding` (how many of them), `largest_steps` (of those of
+        rounding size, or None) and `criterion`.
+    """
+    equal: dict[str, dict[str, int]] = {}
+    divergences, tokens = [], 0
+    for prompt_id, temperatures in results.items():
+        for result in temperatures:
+            tokens += result["tokens"]
+            counts = equal.setdefault(
+                f"{result['temperature']:g}", dict.fromkeys(map(str, sizes), 0)
+            )
+            for size in counts:
+                found = result["divergences"].get(size)
+                counts[size] += found is None
+                if found is not None:
+                    where = {"prompt": prompt_id, "temperature": result["temperature"]}
+                    divergences.append({**where, "block_size": int(size), **found})
+    steps = [found["steps"] for found in divergences if found["rounding"]]
+    return {
+        "prompts": len(results),
+        "tokens": tokens,
+        "equal": equal,
+        "divergences": divergences,
+        "beyond_rounding": sum(not found["rounding"] for found in divergences),
+        "largest_steps": max(steps, default=None),
+        "criterion": f"gap <= {ROUNDING_STEPS} * eps * max |logit| / temperature (1 if greedy)",
+    }
+
+
+def show(report: dict[str, Any]) -> None:
+    """Print the counts."""
+    console = Console()
+    table = Table(title=f"texts equal to plain decoding, of {report['prompts']}")
+    table.add_column("temperature")
+    for size in next(iter(report["equal"].values())):
+        table.add_column(f"block {size}", justify="right")
+    for temperature, counts in report["equal"].items():
+        table.add_row(temperature, *map(str, counts.values()))
+    console.print(table)
+    differing, beyond = len(report["divergences"]), report["beyond_rounding"]
+    if differing:
+        largest = report["largest_steps"] or 0.0
+        console.print(
+            f"{differing} texts differ: {differing - beyond} where two tokens were within rounding "
+            f"(at most {largest:.2g} steps of eps × max |logit|), {beyond} beyond it"
+        )
+
+
+if __name__ == "__main__":
+    raise SystemExit(run(main, ExactnessBenchmark))

@@ -1,0 +1,254 @@
+"""What replay costs beside decoding every block size for real, per prompt.
+
+`python benchmarks/replay.py --json OUT`. Prompts go in batches, as in a sweep. For each batch the
+target answers once (plain decoding of the batch); then, in random order, every prompt is decoded
+for real with every block size, one after the other behind one prefill, and the batch is replayed,
+once for trajectories alone and once for the full trace. A prompt's share of a batch is an equal
+one. What was replayed is compared with what was decoded, which in float32 must be the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from scipy.stats import bootstrap
+
+from blockpilot_rl.cli.lists import whole_numbers
+from blockpilot_rl.cli.parsing import arg, run
+from blockpilot_rl.decoding.batched import continue_batch
+from blockpilot_rl.decoding.decoder import Decoder, Generation
+from blockpilot_rl.decoding.replay import replay, trace
+from blockpilot_rl.decoding.sampling import Sampling
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.files import write_json
+from blockpilot_rl.models.pairs import load_pair
+from blockpilot_rl.provenance import provenance
+from blockpilot_rl.sweeps.metadata import DEFAULT_ARMS, validate_arms
+from blockpilot_rl.sweeps.prompts import builtin_suite
+
+DECODED = "every arm"
+WAYS = (DECODED, "trajectories", "trace")
+
+
+@dataclass(frozen=True)
+class ReplayBenchmark:
+    """Compare replay with decoding every block size, on test prompts of the built-in suite."""
+
+    prompts: int = arg(16, help="test prompts")
+    batch: int = arg(8, help="prompts that are answered and replayed together")
+    max_new_tokens: int = arg(128, help="budget of each text")
+    arms: str = arg(",".join(map(str, DEFAULT_ARMS)), metavar="1,B,…", help="block sizes")
+    temperature: float = arg(0.0, help="0 is greedy")
+    dtype: str = arg("float32", help="float32, bfloat16 or float16")
+    device: str = arg("cpu", help="where both models run")
+    target: str | None = arg(None, help="hub id, folder or GGUF file (default: SmolLM2-135M)")
+    drafter: str | None = arg(None, help="hub id or folder (default: the bundled drafter)")
+    seed: int = arg(0, help="of the order within a batch, and of sampling")
+    json: str | None = arg(None, nargs="?", const="-", metavar="FILE", help="write a record")
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            BlockPilotError: If a number is out of range.
+        """
+        validate_arms(whole_numbers(self.arms, "--arms"))
+        self.sampling()
+        if self.prompts < 2 or self.batch < 1 or self.max_new_tokens < 2:
+            raise BlockPilotError("--prompts and --max-new-tokens must be at least 2, --batch 1")
+
+    def sampling(self) -> Sampling:
+        """How tokens are chosen."""
+        return Sampling(self.temperature, seed=self.seed)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one prompt, or its share of a batch's, and whether replay was right.
+
+    Attributes:
+        answer: Plain decoding of the batch.
+        seconds: Of each of `WAYS`.
+        tokens: Emitted tokens.
+        equal: Block sizes whose replay equals the real decode pass by pass, text included.
+    """
+
+    answer: float
+    seconds: dict[str, float]
+    tokens: int
+    equal: int
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """One prompt under every arm.
+
+    Attributes:
+        seconds: Prefill and all decodes.
+        tokens: Text under each arm.
+        accepted: Tokens emitted by each decode pass behind prefill, for each arm.
+    """
+
+    seconds: float
+    tokens: list[list[int]]
+    accepted: list[list[int]]
+
+
+def main(config: ReplayBenchmark) -> None:
+    """Run the benchmark and print its ratios."""
+    arms, rng = whole_numbers(config.arms, "--arms"), np.random.default_rng(config.seed)
+    pair = load_pair(config.target, config.drafter, config.dtype, config.device)
+    decoder = Decoder(pair)
+    if decoder.drafter is None:
+        raise BlockPilotError("replay needs a drafter; this pair has none")
+    prompts = [pair.encode(p.chat()) for p in builtin_suite(config.prompts, splits=["test"])]
+    decoder.warm_up(arms)
+    time_batch(decoder, prompts[:1], arms, 8, config.sampling(), rng)
+    timings: list[Timing] = []
+    for first in track(
+        range(0, len(prompts), config.batch), "batches", console=Console(stderr=True)
+    ):
+        batch = prompts[first : first + config.batch]
+        timings += time_batch(decoder, batch, arms, config.max_new_tokens, config.sampling(), rng)
+    report(config, timings, len(arms))
+
+
+def time_batch(
+    decoder: Decoder,
+    prompts: Sequence[torch.Tensor],
+    arms: tuple[int, ...],
+    max_new_tokens: int,
+    sampling: Sampling,
+    rng: np.random.Generator,
+) -> list[Timing]:
+    """Time one batch.
+
+    Args:
+        decoder: The decoder.
+        prompts: Token ids of each prompt, `[1, n]`.
+        arms: Block sizes.
+        max_new_tokens: Budget of each text.
+        sampling: How tokens are chosen.
+        rng: Decides the order of the ways and of the arms.
+
+    Returns:
+        A timing for each prompt.
+    """
+    drafter = decoder.drafter
+    assert drafter is not None
+    began = time.perf_counter()
+    answers = continue_batch(
+        decoder.target,
+        [ids[0] for ids in prompts],
+        max_new_tokens,
+        decoder.pair.stop_token_ids,
+        sampling,
+    )
+    answered = (time.perf_counter() - began) / len(prompts)
+    decoded: list[Decoded] = []
+    replayed: list[list[list[int]]] = []
+    shares: dict[str, float] = {}
+    for name in rng.permutation(WAYS):
+        began = time.perf_counter()
+        if name == DECODED:
+            decoded = [
+                decode_every_arm(decoder, ids, arms, max_new_tokens, sampling, rng)
+                for ids in prompts
+            ]
+        elif name == "trajectories":
+            replayed = replay(drafter, answers, arms)
+        else:
+            trace(drafter, answers, arms)
+        shares[str(name)] = (time.perf_counter() - began) / len(prompts)
+    timings = []
+    for answer, real, by_arm in zip(answers, decoded, replayed, strict=True):
+        text = answer.output_ids.tolist()
+        equal = sum(
+            tokens == text and accepted == lengths
+            for tokens, accepted, lengths in zip(real.tokens, real.accepted, by_arm, strict=True)
+        )
+        timings.append(Timing(answered, {**shares, DECODED: real.seconds}, len(text), equal))
+    return timings
+
+
+def decode_every_arm(
+    decoder: Decoder,
+    ids: torch.Tensor,
+    arms: tuple[int, ...],
+    max_new_tokens: int,
+    sampling: Sampling,
+    rng: np.random.Generator,
+) -> Decoded:
+    """Decode one prompt with every block size, in random order, behind one prefill.
+
+    Returns:
+        The texts and what they took.
+    """
+    results: dict[int, Generation] = {}
+    began = time.perf_counter()
+    prefill = decoder.prefill(ids, max_new_tokens, max(arms), sampling)
+    for arm in rng.permutation(arms).tolist():
+        results[arm] = decoder.decode(prefill, arm)
+    seconds = time.perf_counter() - began
+    ordered = [results[arm] for arm in arms]
+    return Decoded(
+        seconds, [item.tokens for item in ordered], [item.accepted[1:] for item in ordered]
+    )
+
+
+def report(config: ReplayBenchmark, timings: Sequence[Timing], arms: int) -> None:
+    """Print the table and write the record."""
+    decoded = np.array([item.seconds[DECODED] for item in timings])
+    answers = np.array([item.answer for item in timings])
+    ratios = {}
+    for name in WAYS[1:]:
+        share = np.array([item.seconds[name] for item in timings])
+        ratios[f"{DECODED} / {name}"] = median_interval(decoded / share)
+        ratios[f"{DECODED} / answer and {name}"] = median_interval(decoded / (answers + share))
+    machine = provenance()
+    table = Table(title=f"{machine['cpu']}, {machine['threads']} threads, {config.dtype}")
+    table.add_column("ratio of seconds per prompt")
+    table.add_column("median [95%]")
+    for label, (value, low, high) in ratios.items():
+        table.add_row(label, f"{value:.1f} [{low:.1f}, {high:.1f}]")
+    equal, total = sum(item.equal for item in timings), arms * len(timings)
+    console = Console(stderr=config.json == "-")
+    console.print(table)
+    console.print(f"replay equals real decoding in {equal} of {total} prompts × block sizes")
+    if config.json is not None:
+        write_json(
+            config.json,
+            {
+                "ratios": ratios,
+                "seconds_per_prompt": {
+                    "answer": float(np.median(answers)),
+                    **{
+                        name: float(np.median([item.seconds[name] for item in timings]))
+                        for name in WAYS
+                    },
+                },
+                "equal": [equal, total],
+                "tokens": sum(item.tokens for item in timings),
+                "config": config,
+                "machine": machine,
+            },
+        )
+
+
+def median_interval(values: np.ndarray) -> tuple[float, float, float]:
+    """Median with its 95% bootstrap interval over the prompts."""
+    interval = bootstrap(
+        (values,), np.median, method="percentile", rng=np.random.default_rng(0)
+    ).confidence_interval
+    return float(np.median(values)), float(interval.low), float(interval.high)
+
+
+if __name__ == "__main__":
+    raise SystemExit(run(main, ReplayBenchmark))

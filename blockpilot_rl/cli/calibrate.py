@@ -1,0 +1,238 @@
+"""`calibrate`: measure what passes cost on this device, and re-price recorded sweeps by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+
+from blockpilot_rl.cli.console import open_console, render
+from blockpilot_rl.cli.lists import whole_numbers
+from blockpilot_rl.cli.parsing import arg, run
+from blockpilot_rl.decoding.calibration import Calibration, Check, check_profile
+from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.latency import LatencyProfile, measure_latency
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.evaluation.tables import TextTable
+from blockpilot_rl.models.pairs import load_pair, parse_dtype
+from blockpilot_rl.sweeps.prompts import builtin_suite, load_prompts
+from blockpilot_rl.sweeps.reprice import reprice
+from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, DEFAULT_ARMS, SweepTable, validate_arms
+from blockpilot_rl.sweeps.traces import TRACE_FILE, load_traces, save_sweep
+
+BUNDLED = "bundled"
+AIM = 0.07
+
+
+@dataclass(frozen=True)
+class CalibrateConfig:
+    """Measure what drafting and verifying cost on this device: `calibrate.py --out FILE.json`.
+
+    With --sweep, a recorded sweep is re-priced for this device, or by a saved profile, without
+    decoding anything; --out is then a folder.
+    """
+
+    out: str = arg(metavar="FILE|DIR", help="where the profile, or the re-priced sweep, goes")
+    sweep: str | None = arg(
+        None, metavar="DIR", help=f"re-price this sweep; `{BUNDLED}` is the bundled one"
+    )
+    profile: str | None = arg(
+        None, metavar="FILE", help="re-price by this saved profile instead of measuring one"
+    )
+    check: int = arg(0, metavar="N", help="decode N pairs of prompt and block size for real")
+    prompts: str | None = arg(
+        None, metavar="FILE", help="prompts of the check (default: the built-in suite's)"
+    )
+    max_new_tokens: int = arg(128, help="budget of each text of the check")
+    arms: str | None = arg(
+        None, metavar="1,B,…", help="block sizes to measure (default: the sweep's, or 1 to 16)"
+    )
+    contexts: str | None = arg(
+        None, metavar="N,M,…", help="context lengths to measure (default: four up to 384)"
+    )
+    repeats: int = arg(30, help="rounds over all block sizes and contexts")
+    target: str | None = arg(None, help="hub id, folder or GGUF file (default: SmolLM2-135M)")
+    drafter: str | None = arg(None, help="hub id or folder (default: the bundled drafter)")
+    dtype: str | None = arg(
+        None, help="dtype of the timed passes (default: the sweep's, or bfloat16)"
+    )
+    device: str = arg("cpu", help="where both models run")
+    seed: int = arg(0, help="of the order in which everything is timed")
+
+    def __post_init__(self) -> None:
+        """Check what can be checked before any work.
+
+        Raises:
+            BlockPilotError: If a value is out of range, or flags do not go together.
+        """
+        if self.dtype is not None:
+            parse_dtype(self.dtype)
+        if self.arms is not None:
+            validate_arms(whole_numbers(self.arms, "--arms"))
+        for flag, value, least in (
+            ("--repeats", self.repeats, 1),
+            ("--check", self.check, 0),
+            ("--max-new-tokens", self.max_new_tokens, 2),
+            ("--seed", self.seed, 0),
+        ):
+            if value < least:
+                raise BlockPilotError(f"{flag} must be at least {least}, got {value}")
+        if self.profile is not None and self.sweep is None:
+            raise BlockPilotError("--profile re-prices a sweep; name one with --sweep")
+        if self.profile is not None and self.check:
+            raise BlockPilotError("--check decodes with the pair that it measures; drop --profile")
+        if self.prompts is not None and not self.check:
+            raise BlockPilotError("--prompts are those of the check; add --check N")
+        out = Path(self.out)
+        if self.sweep is None and out.is_dir():
+            raise BlockPilotError(f"--out {out} is a folder; name a file for the profile")
+        if self.sweep is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise BlockPilotError(f"{out} exists; name a new folder or remove it first")
+
+
+def main(argv: Sequence[str] | None = None, *, prog: str | None = None) -> int:
+    """Run the command.
+
+    Args:
+        argv: Its arguments; None for those of the process.
+        prog: Name shown in its help.
+
+    Returns:
+        The exit code.
+    """
+    return run(calibrate, CalibrateConfig, argv, prog=prog)
+
+
+def calibrate(config: CalibrateConfig) -> None:
+    """Measure or read a calibration, say what it is, and save it or re-price a sweep by it.
+
+    Raises:
+        BlockPilotError: If an argument, the pair, a prompt, the sweep or the output is not as
+            needed.
+    """
+    table, traces = None, {}
+    if config.sweep is not None:
+        folder = BUNDLED_SWEEP if config.sweep == BUNDLED else Path(config.sweep)
+        table = SweepTable.load(folder)
+        traces = load_traces(folder, table) if (folder / TRACE_FILE).exists() else {}
+    if config.profile is not None:
+        calibration = Calibration.load(config.profile)
+    else:
+        calibration = _measure(config, table)
+    console = open_console(config.out)
+    console.print(render(_profile_table(calibration)))
+    for line in (_describe(calibration), *_check_lines(calibration)):
+        console.print(line, soft_wrap=True)
+    if table is None:
+        calibration.save(config.out)
+    else:
+        save_sweep(config.out, reprice(table, calibration), traces)
+        console.print(f"{len(table)} rows of {config.sweep} re-priced in {config.out}")
+
+
+def _measure(config: CalibrateConfig, table: SweepTable | None) -> Calibration:
+    """Measure this device and, if wished, check the profile on real decodes."""
+    dtype = config.dtype or ("bfloat16" if table is None else table.metadata.latency_dtype)
+    arms = DEFAULT_ARMS if table is None else table.arms
+    if config.arms is not None:
+        arms = whole_numbers(config.arms, "--arms")
+    contexts = None if config.contexts is None else whole_numbers(config.contexts, "--contexts")
+    decoder = Decoder(load_pair(config.target, config.drafter, dtype, config.device))
+    if table is not None and decoder.pair.fingerprint != table.metadata.fingerprint:
+        raise BlockPilotError(
+            f"the sweep is of {table.metadata.target} with {table.metadata.drafter} "
+            f"({table.metadata.fingerprint}), not of {decoder.pair.target_name} with "
+            f"{decoder.pair.drafter_name} ({decoder.pair.fingerprint}); name the sweep's pair with "
+            "--target and --drafter"
+        )
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        profile = measure_latency(
+            decoder, arms, contexts, config.repeats, config.seed, _bar(progress, "latency")
+        )
+        check = _check(config, decoder, profile, progress) if config.check else None
+    return Calibration.of(decoder, profile, check)
+
+
+def _check(
+    config: CalibrateConfig, decoder: Decoder, profile: LatencyProfile, progress: Progress
+) -> Check:
+    if config.prompts is not None:
+        prompts = load_prompts(config.prompts)
+    else:
+        prompts = builtin_suite(config.check, splits=["train", "validation", "test"])
+    return check_profile(
+        decoder,
+        profile,
+        [decoder.pair.encode(prompt.chat()) for prompt in prompts],
+        config.check,
+        max_new_tokens=config.max_new_tokens,
+        seed=config.seed,
+        progress=_bar(progress, "check"),
+    )
+
+
+def _bar(progress: Progress, name: str) -> Callable[[int, int], None]:
+    task = progress.add_task(name, total=None)
+    return lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def _profile_table(calibration: Calibration) -> TextTable:
+    """Seconds of each pass in the middle of the measured contexts, beside the medians there."""
+    profile = calibration.latency
+    medians, sizes = profile.medians, profile.block_sizes
+    middle = len(medians["contexts"]) // 2
+    context = medians["contexts"][middle]
+    at = np.array([1.0, context])
+    columns = ["block\nsize"]
+    cells = [[str(size) for size in sizes]]
+    for name, lines in (("draft", profile.draft), ("verify", profile.verify)):
+        columns += [f"{name}\nms", "measured\n(95% interval)"]
+        bounds = medians.get(f"{name}_intervals")
+        cells.append([f"{1e3 * float(np.array(line) @ at):.2f}" for line in lines])
+        cells.append(
+            [
+                _measured(median, None if bounds is None else bounds[middle][index])
+                for index, median in enumerate(medians[name][middle])
+            ]
+        )
+    title = f"Time of a pass behind {context} tokens of context, {calibration.dtype}"
+    return TextTable(title, columns, [list(row) for row in zip(*cells, strict=True)])
+
+
+def _measured(median: float, bounds: Sequence[float] | None) -> str:
+    if bounds is None:
+        return f"{1e3 * median:.2f}"
+    return f"{1e3 * median:.2f} ({1e3 * bounds[0]:.2f}, {1e3 * bounds[1]:.2f})"
+
+
+def _describe(calibration: Calibration) -> str:
+    profile = calibration.latency
+    cost = profile.token_cost(float(np.mean(profile.medians["contexts"])))
+    return (
+        f"{calibration.target} with {calibration.drafter} on {calibration.device}: a further token "
+        f"of a block costs {cost:.1%} of a plain pass"
+    )
+
+
+def _check_lines(calibration: Calibration) -> list[str]:
+    check = calibration.check
+    if check is None:
+        return []
+    low, high = check["interval"]
+    lines = [
+        f"Predicted decode time is off by {check['median_error']:.1%} in the median of "
+        f"{check['pairs']} real decodes (95% interval {low:.1%} to {high:.1%}), bias "
+        f"{check['bias']:+.1%}"
+    ]
+    if check["untimed"]:
+        lines.append(f"{check['untimed']} further texts ended with their first token")
+    if check["median_error"] > AIM:
+        lines.append(
+            f"That is more than {AIM:.0%}: calibrate again while the machine does nothing else"
+        )
+    return lines

@@ -1,0 +1,40 @@
+"""How commands print tables."""
+
+from __future__ import annotations
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from blockpilot_rl.evaluation.tables import TextTable
+
+_PIPED_WIDTH = 140
+
+
+def open_console(json: str | None = None) -> Console:
+    """Console for tables.
+
+    Args:
+        json: Where the command writes its JSON; the tables make way for it on standard output.
+    """
+    console = Console(stderr=json == "-", highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = _PIPED_WIDTH
+    return console
+
+
+def render(table: TextTable) -> Table:
+    """Turn a table of text into what the console prints."""
+    rendered = Table(
+        title=table.title,
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    for index, column in enumerate(table.columns):
+        rendered.add_column(column, justify="right" if index else "left", overflow="fold")
+    for row in table.rows:
+        rendered.add_row(*row)
+    return rendered

@@ -1,0 +1,317 @@
+"""Trains agents for the views of a comparison: main, family left out, curves, paper's table."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+
+from blockpilot_rl.agents import Agent, Monitor, make_agent
+from blockpilot_rl.evaluation.choices import Choices, time_decisions
+from blockpilot_rl.evaluation.compare import make_judge
+from blockpilot_rl.evaluation.controls import shuffle_states
+from blockpilot_rl.evaluation.curves import (
+    curve_point,
+    decision_counts,
+    prompt_counts,
+    some_prompts,
+)
+from blockpilot_rl.evaluation.folds import family_folds, judge_folds
+from blockpilot_rl.evaluation.judge import Judge
+from blockpilot_rl.evaluation.oracle import best_fixed_by_mean, temperatures
+from blockpilot_rl.evaluation.paper_table import as_arms_of, paper_rows, window_arms
+from blockpilot_rl.evaluation.results import CurvePoint, Curves, LeftOut, PaperRow
+from blockpilot_rl.sweeps.table import SweepTable
+
+CLASSIFIER = "supervised"
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """The rows to learn from, to select on and to judge on."""
+
+    train: SweepTable
+    validation: SweepTable | None
+    test: SweepTable
+
+    @classmethod
+    def of(cls, sweep: SweepTable) -> Splits:
+        """Split a sweep.
+
+        Raises:
+            BlockPilotError: If it lacks training or test rows.
+        """
+        has_validation = (sweep.rows["split"] == "validation").any()
+        return cls(
+            train=sweep.split("train"),
+            validation=sweep.split("validation") if has_validation else None,
+            test=sweep.split("test"),
+        )
+
+    def each(self, change: Callable[[SweepTable], SweepTable]) -> Splits:
+        """Change every table alike."""
+        validation = None if self.validation is None else change(self.validation)
+        return Splits(change(self.train), validation, change(self.test))
+
+
+class Trained(NamedTuple):
+    """What an agent chose, and the decodes that its decisions cost (the mean over its seeds)."""
+
+    choices: Choices
+    decodes: int
+
+
+class CollectingMonitor(Monitor):
+    """Keeps remarks for the end, since the same one comes from many trainings."""
+
+    def note(self, text: str) -> None:
+        """Keep a remark."""
+        self.notes.append(text)
+
+
+@dataclass(frozen=True, eq=False)
+class Laboratory:
+    """Trains agents with several seeds and lets them choose.
+
+    Attributes:
+        algos: Algorithms to train.
+        seeds: Seeds to train each with.
+        features: State groups they see.
+        shuffle: Whether they learn from shuffled states.
+        confidence: Level of the intervals.
+        progress: Shows what is being trained.
+        notes: What a reader of the results must know, in the order of its first coming.
+    """
+
+    algos: Sequence[str]
+    seeds: Sequence[int]
+    features: Sequence[str]
+    shuffle: bool
+    confidence: float
+    progress: Progress = field(default_factory=lambda: Progress(disable=True))
+    notes: dict[str, None] = field(default_factory=dict)
+
+    @contextmanager
+    def watched(self, console: Console) -> Iterator[Laboratory]:
+        """Show on a terminal what is being trained."""
+        with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+            yield dataclasses.replace(self, progress=progress)
+
+    def train(
+        self,
+        name: str,
+        splits: Splits,
+        *,
+        prompts: int | None = None,
+        decisions: int | None = None,
+        what: str = "",
+    ) -> Trained:
+        """Train an agent with every seed and let it choose on the test rows.
+
+        Args:
+            name: The algorithm.
+            splits: The rows.
+            prompts: Number of training prompts to learn from, drawn anew for every seed; None for
+                all.
+            decisions: Steps to learn; None for what the algorithm takes by default.
+            what: What it is trained for, to be shown.
+
+        Raises:
+            BlockPilotError: If the algorithm is unknown or the sweep lacks what it needs.
+        """
+        task = self.progress.add_task(f"{name} {what}", total=len(self.seeds))
+        found: dict[str, list[Any]] = {"arms": [], "seconds": [], "validation": [], "decodes": []}
+        for done, seed in enumerate(self.seeds):
+            agent = make_agent(name, seed=seed, features=self.features)
+            train = splits.train if prompts is None else some_prompts(splits.train, prompts, seed)
+            monitor = CollectingMonitor(on_progress=partial(self._advance, task, done))
+            learned_from = self._dealt_out(train, splits.validation, seed)
+            agent.learn(*learned_from, monitor, total_timesteps=decisions)
+            self.notes.update(dict.fromkeys(monitor.notes))
+            found["arms"].append(agent.choose(splits.test))
+            found["seconds"].append(time_decisions(agent.to_policy(), splits.test))
+            found["decodes"].append(agent.num_timesteps * decodes_per_decision(agent))
+            if splits.validation is not None:
+                found["validation"].append(agent.choose(splits.validation))
+            self.progress.update(task, completed=done + 1)
+        self.progress.remove_task(task)
+        chosen = Choices(
+            np.stack(found["arms"]),
+            np.array(found["seconds"]),
+            np.stack(found["validation"]) if found["validation"] else None,
+        )
+        return Trained(chosen, round(np.mean(found["decodes"])))
+
+    def main_view(self, splits: Splits) -> dict[str, Trained]:
+        """Train every agent on all training prompts."""
+        return {name: self.train(name, splits) for name in self.algos}
+
+    def left_out(self, splits: Splits) -> LeftOut:
+        """Train every agent without each family, and judge it on that family."""
+        folds = family_folds(splits.train, splits.validation, splits.test)
+        choices = {
+            name: [
+                self.train(
+                    name,
+                    Splits(fold.train, fold.validation, fold.test),
+                    what=f"without {fold.family}",
+                ).choices
+                for fold in folds
+            ]
+            for name in self.algos
+        }
+        return judge_folds(
+            splits.test, folds, choices, confidence=self.confidence, seed=self.seeds[0]
+        )
+
+    def learning_curve(self, splits: Splits, trained: dict[str, Trained]) -> Curves:
+        """Train every agent on growing numbers of prompts; the best fixed size learns beside them.
+
+        Args:
+            splits: The rows.
+            trained: The agents that learned from all prompts.
+        """
+        judge = self._judge(splits)
+        *fewer, every = prompt_counts(splits.train)
+        curves: Curves = {
+            "fixed": [
+                curve_point(judge, self._fixed(splits, count), count) for count in (*fewer, every)
+            ]
+        }
+        for name in self.algos:
+            curves[name] = [
+                curve_point(
+                    judge,
+                    self.train(name, splits, prompts=count, what=f"on {count} prompts").choices,
+                    count,
+                )
+                for count in fewer
+            ]
+            curves[name].append(curve_point(judge, trained[name].choices, every))
+        return curves
+
+    def budget_curves(
+        self, splits: Splits, trained: dict[str, Trained], learning: Curves
+    ) -> dict[str, Curves]:
+        """Price what was learned in decodes, as `evaluation.curves` describes.
+
+        Args:
+            splits: The rows.
+            trained: The agents that learned from all prompts.
+            learning: The learning curve.
+        """
+        replay = {
+            name: [dataclasses.replace(point, decodes=point.prompts) for point in points]
+            for name, points in learning.items()
+        }
+        arms = len(splits.train.arms)
+        decode = {
+            name: self._bandit_curve(name, splits, trained[name])
+            if name in self.algos and decodes_per_decision(make_agent(name))
+            else [dataclasses.replace(point, decodes=arms * point.prompts) for point in points]
+            for name, points in learning.items()
+        }
+        return {"decode": decode, "replay": replay}
+
+    def paper_table(
+        self, splits: Splits, trained: dict[str, Trained], best: str | None, radius: int
+    ) -> dict[str, dict[str, PaperRow]]:
+        """Measure the paper's table at every temperature.
+
+        Where the sweep has several temperatures, the policies learn from rows of one at a time.
+
+        Args:
+            splits: The rows.
+            trained: The agents that learned from all rows.
+            best: The agent to show as best policy.
+            radius: Radius of the paper's window.
+        """
+        found = sorted(set(temperatures(splits.test)))
+        tables = {}
+        for temperature in found:
+            part = splits.each(partial(_rows_at, temperature=temperature))
+            reuse = trained if len(found) == 1 else {}
+            tables[f"{temperature:g}"] = self._paper_table(part, reuse, best, radius)
+        return tables
+
+    def _paper_table(
+        self, splits: Splits, trained: dict[str, Trained], best: str | None, radius: int
+    ) -> dict[str, PaperRow]:
+        test, near = splits.test, window_arms(splits.test, radius)
+        learned = {}
+        if len(near) > 1:
+            narrow = splits.each(lambda table: table.select_arms(near))
+            chosen = self.train(CLASSIFIER, narrow, what="within the window").choices
+            arms = as_arms_of(test, chosen.arms, near)
+            sizes = ", ".join(map(str, near))
+            learned["paper's classifier, window"] = (sizes, Choices(arms, chosen.policy_seconds))
+        wanted = {"paper's classifier, all sizes": CLASSIFIER}
+        if best is not None:
+            wanted[f"best policy, {best}"] = best
+        agents = {
+            name: trained.get(name) or self.train(name, splits) for name in set(wanted.values())
+        }
+        learned |= {title: ("all", agents[name].choices) for title, name in wanted.items()}
+        fixed = test.arms[best_fixed_by_mean(splits.train)]
+        return paper_rows(self._judge(splits), fixed, learned)
+
+    def _bandit_curve(self, name: str, splits: Splits, trained: Trained) -> list[CurvePoint]:
+        """Let a bandit learner decide less often, and pay for each of its decisions."""
+        judge, prompts = self._judge(splits), int(splits.train.rows["id"].nunique())
+        agent = make_agent(name)
+        fewer = decision_counts(agent.planned_timesteps)[:-1]
+        runs = [
+            self.train(name, splits, decisions=count, what=f"with {count} decisions")
+            for count in fewer
+        ]
+        # An algorithm that learns in rounds takes whole ones, so two budgets can be the same.
+        by_decodes = {run.decodes: run.choices for run in (*runs, trained)}
+        price = decodes_per_decision(agent)
+        return [
+            curve_point(judge, by_decodes[decodes], min(prompts, decodes // price), decodes)
+            for decodes in sorted(by_decodes)
+        ]
+
+    def _fixed(self, splits: Splits, prompts: int) -> Choices:
+        """The sizes that are best on some of the training prompts."""
+        best = [best_fixed_by_mean(some_prompts(splits.train, prompts, s)) for s in self.seeds]
+        return Choices.free(np.repeat(np.array(best)[:, None], len(splits.test), axis=1))
+
+    def _judge(self, splits: Splits) -> Judge:
+        return make_judge(splits.train, splits.test, confidence=self.confidence, seed=self.seeds[0])
+
+    def _dealt_out(
+        self, train: SweepTable, validation: SweepTable | None, seed: int
+    ) -> tuple[SweepTable, SweepTable | None]:
+        """The tables to learn from, for the control with their states shuffled."""
+        if not self.shuffle:
+            return train, validation
+        rng = np.random.default_rng(seed)
+        shuffled = shuffle_states(train, rng)
+        return shuffled, None if validation is None else shuffle_states(validation, rng)
+
+    def _advance(self, task: Any, done: int, step: int, total: int) -> None:
+        self.progress.update(task, completed=done + step / max(total, 1))
+
+
+def decodes_per_decision(agent: Agent[Any]) -> int:
+    """Decodes that a decision of a bandit learner costs; 0 for one that needs all labels.
+
+    A decision costs a decode with the chosen size, and another with the best fixed size where the
+    learner takes the difference of the two.
+    """
+    settings = agent.hyperparams
+    if not hasattr(settings, "n_timesteps"):
+        return 0
+    return 1 if settings.reward_baseline == "none" else 2
+
+
+def _rows_at(table: SweepTable, temperature: float) -> SweepTable:
+    return table.select_rows(temperatures(table) == temperature)

@@ -1,0 +1,247 @@
+"""A saved calibration: the latency profile of a pair on a device, and how true it is."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import bootstrap
+
+from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.latency import LatencyProfile
+from blockpilot_rl.errors import BlockPilotError, one_line
+from blockpilot_rl.files import write_json
+from blockpilot_rl.provenance import provenance
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What a pair's passes cost on a device.
+
+    Attributes:
+        target: Name of the target.
+        drafter: Name of the drafter.
+        fingerprint: Digest of the pair's configs and weights.
+        dtype: Dtype of both models.
+        device: The device in words.
+        latency: The profile.
+        check: Predicted and measured times of real decodes (`Check.to_dict`); None if there were
+            none.
+        provenance: Command, versions, git SHA, machine, date.
+    """
+
+    target: str
+    drafter: str
+    fingerprint: str
+    dtype: str
+    device: str
+    latency: LatencyProfile
+    check: dict[str, Any] | None = None
+    provenance: dict[str, Any] = field(default_factory=provenance)
+
+    @classmethod
+    def of(cls, decoder: Decoder, latency: LatencyProfile, check: Check | None) -> Calibration:
+        """Describe what was measured with a decoder."""
+        pair = decoder.pair
+        return cls(
+            target=pair.target_name,
+            drafter=str(pair.drafter_name),
+            fingerprint=pair.fingerprint,
+            dtype=str(pair.dtype).removeprefix("torch."),
+            device=describe_device(pair.device),
+            latency=latency,
+            check=None if check is None else check.to_dict(),
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write it as JSON, atomically, or to standard output if the path is "-".
+
+        Raises:
+            BlockPilotError: If the file cannot be written.
+        """
+        write_json(path, self)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Calibration:
+        """Read what `save` wrote.
+
+        Raises:
+            BlockPilotError: If the file is missing or is no calibration.
+        """
+        try:
+            values = json.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise BlockPilotError(
+                f"no calibration at {path}; make one with scripts/calibrate.py --out {path}"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise BlockPilotError(f"{path} cannot be read as JSON: {one_line(error)}") from error
+        names = {item.name for item in fields(cls)}
+        if not isinstance(values, dict) or values.keys() != names:
+            raise BlockPilotError(
+                f"{path} is no calibration: it must have the keys {', '.join(sorted(names))}"
+            )
+        try:
+            latency = LatencyProfile.from_dict(values["latency"])
+        except BlockPilotError as error:
+            raise BlockPilotError(f"{path}: {error}") from error
+        return cls(**{**values, "latency": latency})
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """One real decode and what the profile says of it.
+
+    Attributes:
+        block_size: Block size of every pass.
+        prompt_tokens: Length of the prompt.
+        tokens: Tokens emitted behind prefill.
+        predicted: Seconds by the profile.
+        measured: Seconds by the clock.
+    """
+
+    block_size: int
+    prompt_tokens: int
+    tokens: int
+    predicted: float
+    measured: float
+
+
+@dataclass(frozen=True)
+class Check:
+    """Real decodes against their predicted times.
+
+    Attributes:
+        decodes: A prompt and a block size each.
+        untimed: Further pairs whose text ended with its first token, so that there was no decode.
+    """
+
+    decodes: tuple[Decoded, ...]
+    untimed: int = 0
+
+    @property
+    def ratios(self) -> np.ndarray:
+        """Predicted / measured seconds of each decode."""
+        return np.array([item.predicted / item.measured for item in self.decodes])
+
+    @property
+    def median_error(self) -> float:
+        """Median of |predicted / measured - 1|."""
+        return float(np.median(np.abs(self.ratios - 1)))
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """Bootstrap interval of the median error; NaN for a single decode."""
+        if len(self.decodes) < 2:
+            return float("nan"), float("nan")
+        found = bootstrap(
+            (np.abs(self.ratios - 1),),
+            np.median,
+            confidence_level=confidence,
+            method="percentile",
+            rng=np.random.default_rng(0),
+        ).confidence_interval
+        return float(found.low), float(found.high)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Render as JSON-ready values.
+
+        `bias` is the median of predicted / measured - 1, which all block sizes share when the
+        machine has become faster or slower since; `by_block_size` tells what they do not share.
+        """
+        sizes = np.array([item.block_size for item in self.decodes])
+        return {
+            "pairs": len(self.decodes),
+            "untimed": self.untimed,
+            "median_error": self.median_error,
+            "interval": list(self.interval()),
+            "bias": float(np.median(self.ratios) - 1),
+            "by_block_size": {
+                int(size): float(np.median(self.ratios[sizes == size]) - 1)
+                for size in np.unique(sizes)
+            },
+            "decodes": self.decodes,
+        }
+
+
+def check_profile(
+    decoder: Decoder,
+    profile: LatencyProfile,
+    prompts: Sequence[torch.Tensor],
+    pairs: int,
+    *,
+    max_new_tokens: int = 128,
+    seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Check:
+    """Decode prompts for real and compare with what the profile predicts.
+
+    Prompts and block sizes take turns, so that each is used about equally often, and the pairs are
+    decoded in random order, after a warm-up.
+
+    Args:
+        decoder: The decoder that the profile was measured with.
+        profile: The profile.
+        prompts: Token ids of each prompt, `[1, n]`.
+        pairs: Number of different pairs of prompt and block size to decode.
+        max_new_tokens: Budget of each decode.
+        seed: Of the choice and the order of the pairs.
+        progress: Called with the finished pairs and their total.
+
+    Raises:
+        BlockPilotError: If there are fewer pairs than that, or every text ends with its first
+            token.
+    """
+    sizes = profile.block_sizes
+    if not 1 <= pairs <= len(prompts) * len(sizes):
+        raise BlockPilotError(
+            f"{pairs} pairs asked for; {len(prompts)} prompts and {len(sizes)} block sizes make "
+            f"1 to {len(prompts) * len(sizes)}"
+        )
+    chosen = _pairs(len(prompts), len(sizes), pairs, np.random.default_rng(seed))
+    decoder.warm_up(sizes)
+    decodes = []
+    for done, (prompt, size) in enumerate(chosen, start=1):
+        prefill = decoder.prefill(prompts[prompt], max_new_tokens, max(sizes))
+        generation = decoder.decode(prefill, sizes[size])
+        emitted = generation.accepted[1:]
+        if emitted:
+            predicted = profile.decode_seconds(sizes[size], prefill.prompt_tokens, emitted)
+            decodes.append(
+                Decoded(
+                    sizes[size],
+                    prefill.prompt_tokens,
+                    sum(emitted),
+                    predicted,
+                    generation.decode_seconds,
+                )
+            )
+        progress(done, pairs)
+    if not decodes:
+        raise BlockPilotError("every text of the check ended with its first token; nothing to time")
+    return Check(tuple(decodes), pairs - len(decodes))
+
+
+def describe_device(device: torch.device) -> str:
+    """The device in words: the accelerator's name, or the processor with its threads."""
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    cpu = provenance()["cpu"] or platform.machine()
+    return f"{cpu}, {torch.get_num_threads()} threads"
+
+
+def _pairs(prompts: int, sizes: int, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw `count` different (prompt, size) pairs in random order, `[count, 2]`.
+
+    Round r gives the k-th prompt of a random order the size `k + r`, so a prompt and a size are met
+    about equally often and no pair comes twice.
+    """
+    order, names = rng.permutation(prompts), rng.permutation(sizes)
+    turn, place = np.divmod(np.arange(count), prompts)
+    drawn = np.stack([order[place], names[(place + turn) % sizes]], axis=1)
+    return np.asarray(rng.permutation(drawn))

@@ -1,0 +1,78 @@
+"""Performance over the training data paid for, in prompts and in decodes.
+
+Decodes are the price of learning. A full-information learner needs the label of every arm of a
+prompt, a bandit learner the outcome of one arm per decision. Two prices are shown:
+
+- `decode`: every label is decoded for. A prompt costs a full-information learner one decode per
+  arm, a decision costs a bandit learner one decode.
+- `replay`: as the text does not depend on the block size, the labels of all arms of a prompt cost
+  about one decode; a bandit learner may then decide on a prompt as often as it likes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blockpilot_rl.evaluation.choices import Choices
+from blockpilot_rl.evaluation.judge import Judge
+from blockpilot_rl.evaluation.oracle import gap_closed
+from blockpilot_rl.evaluation.results import CurvePoint
+from blockpilot_rl.sweeps.table import SweepTable
+
+PRICES = ("decode", "replay")
+
+_POINTS = 5
+_FEWEST = 32
+
+
+def prompt_counts(train: SweepTable) -> list[int]:
+    """Numbers of training prompts to learn from: all, half, a quarter and so on, increasing."""
+    prompts = int(train.rows["id"].nunique())
+    halved = [prompts >> step for step in range(_POINTS)]
+    return sorted({prompts, *(count for count in halved if count >= _FEWEST)})
+
+
+def decision_counts(decisions: int) -> list[int]:
+    """Numbers of decisions for a bandit learner: all, a quarter and so on, increasing.
+
+    Args:
+        decisions: What it takes by default.
+    """
+    quartered = [decisions >> (2 * step) for step in range(_POINTS)]
+    return sorted({decisions, *(count for count in quartered if count >= _FEWEST)})
+
+
+def some_prompts(train: SweepTable, count: int, seed: int) -> SweepTable:
+    """Keep the rows of some prompts; a smaller count keeps some of a larger one's.
+
+    Args:
+        train: The rows.
+        count: Number of prompts.
+        seed: Decides which.
+    """
+    ids = train.rows["id"].unique()
+    kept = np.random.default_rng(seed).permutation(ids)[:count]
+    return train.select_rows(train.rows["id"].isin(kept).to_numpy())
+
+
+def curve_point(
+    judge: Judge, choices: Choices, prompts: int, decodes: int | None = None
+) -> CurvePoint:
+    """Judge choices of agents that learned from part of the training data.
+
+    Args:
+        judge: Judges against the best fixed size of all training prompts.
+        choices: Choices on its test rows.
+        prompts: Training prompts that were learned from.
+        decodes: Decodes that were paid for.
+    """
+    speedup = float((judge.test.seconds[:, 0] / judge.seconds(choices)).mean())
+    oracle = float(judge.test.rewards.max(axis=1).mean())
+    return CurvePoint(
+        prompts=prompts,
+        decodes=decodes,
+        mean_speedup=speedup,
+        gain=judge.gain(choices),
+        gap_closed=gap_closed(speedup, float(judge.fixed_rewards.mean()), oracle),
+        regret=oracle - speedup,
+    )

@@ -1,0 +1,279 @@
+"""Off-policy evaluation: what a policy would earn, from the logged decisions of another one.
+
+Every logged decision has the state, the chosen arm, the probability with which it was chosen (its
+propensity) and the reward of that arm alone. With `w = π(arm | state) / propensity`, `r` the reward
+and `q̂` a model of the rewards:
+
+- IPS averages `w r` (Horvitz and Thompson, 1952): unbiased, but of high variance.
+- SNIPS divides the sum of `w r` by that of `w` (Swaminathan and Joachims, 2015): far less variance
+  for a bias that vanishes with the number of decisions.
+- DM averages `Σ_a π(a | state) q̂(state, a)`: little variance, as biased as the model.
+- DR adds the average of `w (r - q̂)` to DM (Dudík, Langford and Li, arXiv 1103.4601): unbiased if
+  the propensities are right, and of less variance the better the model is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.sparse.linalg import lsqr
+
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.evaluation.statistics import Interval, ratio_of_sums
+from blockpilot_rl.sweeps.table import SweepTable
+
+_COLUMNS = ("prompt_id", "block_size", "reward", "propensity")
+
+
+@dataclass(frozen=True, eq=False)
+class LoggedDecisions:
+    """Decisions of a logging policy, one row each.
+
+    Attributes:
+        states: What was decided on, `[n, width]`.
+        arms: Indices of the chosen arms, `[n]`.
+        propensities: Probabilities with which these were chosen, `[n]`, in (0, 1].
+        rewards: What the chosen arms earned, `[n]`.
+        prompt_ids: Identity of each prompt, `[n]`; decisions on one prompt are not independent.
+        num_arms: Number of arms to choose from.
+    """
+
+    states: np.ndarray
+    arms: np.ndarray
+    propensities: np.ndarray
+    rewards: np.ndarray
+    prompt_ids: np.ndarray
+    num_arms: int
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            BlockPilotError: If shapes do not fit or a value is out of range; it names the row.
+        """
+        count = len(self.arms)
+        columns = (self.states, self.propensities, self.rewards, self.prompt_ids)
+        if count == 0 or any(len(column) != count for column in columns):
+            raise BlockPilotError(
+                f"logged decisions must be columns of one length above 0, got {count} arms and "
+                f"{[len(column) for column in columns]} of the others"
+            )
+        checks = (
+            ((self.arms < 0) | (self.arms >= self.num_arms), f"an arm outside 0..{self.num_arms}"),
+            (~((self.propensities > 0) & (self.propensities <= 1)), "a propensity outside (0, 1]"),
+            (~np.isfinite(self.rewards), "a reward that is no finite number"),
+            (~np.isfinite(self.states).all(axis=1), "a state with NaN or infinity"),
+        )
+        for bad, what in checks:
+            if bad.any():
+                raise BlockPilotError(f"logged decision {np.flatnonzero(bad)[0]} has {what}")
+
+    def __len__(self) -> int:
+        """Number of decisions."""
+        return len(self.arms)
+
+    @classmethod
+    def from_frame(cls, decisions: pd.DataFrame, table: SweepTable) -> LoggedDecisions:
+        """Read decisions as agents log them, and look their states up in a sweep.
+
+        Args:
+            decisions: Columns `prompt_id`, `block_size`, `reward` and `propensity`.
+            table: The sweep that was decided on.
+
+        Raises:
+            BlockPilotError: If a column is missing, or the sweep lacks a prompt or block size.
+        """
+        missing = [name for name in _COLUMNS if name not in decisions]
+        if missing:
+            raise BlockPilotError(f"logged decisions lack the columns {missing}")
+        ids = decisions["prompt_id"].to_numpy()
+        rows = pd.Series(np.arange(len(table)), index=table.rows["id"])
+        # All rows of a prompt have the state of its prefill, so the first one serves.
+        found = rows[~rows.index.duplicated()].reindex(ids)
+        if found.isna().any():
+            unknown = ids[found.isna().to_numpy()][0]
+            raise BlockPilotError(f"logged decisions name prompt {unknown}, which the sweep lacks")
+        return cls(
+            states=table.states[found.to_numpy(dtype=np.int64)],
+            arms=np.array([table.arm_index(size) for size in decisions["block_size"]]),
+            propensities=decisions["propensity"].to_numpy(dtype=np.float64),
+            rewards=decisions["reward"].to_numpy(dtype=np.float64),
+            prompt_ids=ids,
+            num_arms=len(table.arms),
+        )
+
+
+def log_decisions(
+    table: SweepTable, probabilities: np.ndarray, rng: np.random.Generator
+) -> LoggedDecisions:
+    """Log one decision per row of a sweep, as a service with this policy would have.
+
+    Args:
+        table: The sweep, which knows the reward of every arm.
+        probabilities: The logging policy, `[n, arms]`.
+        rng: Draws the arms.
+    """
+    rows = np.arange(len(table))
+    cumulative = probabilities.cumsum(axis=1)
+    draws = rng.uniform(0, cumulative[:, -1])
+    arms = (draws[:, None] >= cumulative[:, :-1]).sum(axis=1)
+    return LoggedDecisions(
+        states=table.states,
+        arms=arms,
+        propensities=probabilities[rows, arms],
+        rewards=table.rewards[rows, arms],
+        prompt_ids=table.rows["id"].to_numpy(),
+        num_arms=len(table.arms),
+    )
+
+
+@dataclass(frozen=True)
+class OffPolicyEstimate:
+    """What a policy is estimated to earn per decision.
+
+    Attributes:
+        reward: The estimate with its interval, prompts being resampled. It does not know of a bias
+            of the model of the rewards.
+        effective_sample_size: How many decisions of the policy itself the logged ones are worth,
+            `(Σ w)² / Σ w²`; None for the direct method, which has no weights.
+    """
+
+    reward: Interval
+    effective_sample_size: float | None
+
+
+@dataclass(frozen=True)
+class OffPolicyCheck:
+    """Estimates beside the truth, which the full table knows.
+
+    Attributes:
+        decisions: Number of decisions that were logged.
+        truth: What the policy earns per decision.
+        estimates: What it is estimated to earn, by estimator.
+    """
+
+    decisions: int
+    truth: float
+    estimates: dict[str, OffPolicyEstimate]
+
+
+def evaluate_off_policy(
+    logged: LoggedDecisions,
+    probabilities: np.ndarray,
+    predictions: np.ndarray | None = None,
+    *,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> dict[str, OffPolicyEstimate]:
+    """Estimate what a policy would earn with every estimator.
+
+    Args:
+        logged: Decisions of the logging policy.
+        probabilities: The policy's probability of each arm on the logged states, `[n, arms]`.
+        predictions: A model's reward of each arm on these states, `[n, arms]`, which must not have
+            learned from these rewards; None for `predict_rewards`.
+        confidence: Level of the intervals.
+        seed: Seed of the bootstrap and of the model's folds.
+
+    Returns:
+        Estimates by `IPS`, `SNIPS`, `DM` and `DR`.
+
+    Raises:
+        BlockPilotError: If probabilities or predictions do not fit the decisions.
+    """
+    if predictions is None:
+        predictions = predict_rewards(logged, seed=seed)
+    shape = (len(logged), logged.num_arms)
+    if probabilities.shape != shape or predictions.shape != shape:
+        raise BlockPilotError(
+            f"probabilities of shape {probabilities.shape} and predictions of shape "
+            f"{predictions.shape} must both be {shape}"
+        )
+    if (probabilities < 0).any() or not np.allclose(probabilities.sum(axis=1), 1):
+        raise BlockPilotError("probabilities must be 0 or more and sum to 1 in every row")
+    rows, ones = np.arange(len(logged)), np.ones(len(logged))
+    weights = probabilities[rows, logged.arms] / logged.propensities
+    direct = (probabilities * predictions).sum(axis=1)
+    surprise = logged.rewards - predictions[rows, logged.arms]
+    sums = {
+        "IPS": (weights * logged.rewards, ones),
+        "SNIPS": (weights * logged.rewards, weights),
+        "DM": (direct, ones),
+        "DR": (direct + weights * surprise, ones),
+    }
+    squares = float((weights**2).sum())
+    size = float(weights.sum() ** 2 / squares) if squares else 0.0
+    return {
+        name: OffPolicyEstimate(
+            ratio_of_sums(above, below, logged.prompt_ids, confidence=confidence, seed=seed),
+            None if name == "DM" else size,
+        )
+        for name, (above, below) in sums.items()
+    }
+
+
+def check_off_policy(
+    table: SweepTable, probabilities: np.ndarray, *, confidence: float = 0.95, seed: int = 0
+) -> OffPolicyCheck:
+    """Estimate from uniformly drawn decisions what a policy earns, and look the truth up.
+
+    Args:
+        table: The sweep.
+        probabilities: The policy's probability of each arm on each row, `[n, arms]`.
+        confidence: Level of the intervals.
+        seed: Decides the logged decisions.
+
+    Raises:
+        BlockPilotError: If the probabilities do not fit the sweep.
+    """
+    uniform = np.full(table.rewards.shape, 1 / len(table.arms))
+    logged = log_decisions(table, uniform, np.random.default_rng(seed))
+    return OffPolicyCheck(
+        decisions=len(logged),
+        truth=float((probabilities * table.rewards).sum(axis=1).mean()),
+        estimates=evaluate_off_policy(logged, probabilities, confidence=confidence, seed=seed),
+    )
+
+
+def predict_rewards(
+    logged: LoggedDecisions, *, folds: int = 5, alpha: float = 100.0, seed: int = 0
+) -> np.ndarray:
+    """Predict every arm's reward by ridge regressions, cross-fitted.
+
+    The prediction for a prompt comes from decisions on other prompts, so that the direct method
+    and the doubly robust one do not judge a model by what it has learned by heart.
+
+    Args:
+        logged: The decisions.
+        folds: Number of parts that the prompts are dealt into.
+        alpha: Penalty on weights of standardised states.
+        seed: Decides which prompt is in which part.
+
+    Returns:
+        `[n, arms]`; an arm that was never chosen in the other parts gets their mean reward.
+
+    Raises:
+        BlockPilotError: If there are fewer prompts than two.
+    """
+    ids, prompt = np.unique(logged.prompt_ids, return_inverse=True)
+    if len(ids) < 2:
+        raise BlockPilotError("a model of the rewards needs decisions on two prompts or more")
+    fold = np.random.default_rng(seed).permutation(len(ids))[prompt] % min(folds, len(ids))
+    scale = logged.states.std(axis=0, dtype=np.float64)
+    inputs = (logged.states - logged.states.mean(axis=0)) / np.where(scale > 0, scale, 1.0)
+    predictions = np.empty((len(logged), logged.num_arms))
+    for part in range(fold.max() + 1):
+        held = fold == part
+        for arm in range(logged.num_arms):
+            seen = ~held & (logged.arms == arm)
+            rewards = logged.rewards[seen] if seen.any() else logged.rewards[~held]
+            predictions[held, arm] = rewards.mean()
+            if seen.any():
+                centre = inputs[seen].mean(axis=0)
+                weights = lsqr(
+                    inputs[seen] - centre, rewards - rewards.mean(), damp=np.sqrt(alpha)
+                )[0]
+                predictions[held, arm] += (inputs[held] - centre) @ weights
+    return predictions

@@ -1,0 +1,67 @@
+"""The table of BlockPilot (arXiv 2606.31315): its classifier between fixed sizes and the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from blockpilot_rl.evaluation.choices import Choices
+from blockpilot_rl.evaluation.judge import Judge
+from blockpilot_rl.evaluation.results import Outcome, PaperRow
+from blockpilot_rl.sweeps.table import SweepTable
+
+
+def window_arms(table: SweepTable, radius: int) -> tuple[int, ...]:
+    """Block sizes of the paper's window around the size that the drafter was trained for.
+
+    Plain decoding, which every speedup refers to, stays an arm.
+
+    Args:
+        table: Sweep with the recorded sizes.
+        radius: How far a size may be from the drafter's own.
+
+    Returns:
+        1 and the sizes that are near enough, if any was recorded.
+    """
+    centre = table.metadata.default_block_size
+    return (1, *(arm for arm in table.arms if arm > 1 and abs(arm - centre) <= radius))
+
+
+def as_arms_of(table: SweepTable, chosen: np.ndarray, arms: tuple[int, ...]) -> np.ndarray:
+    """Turn indices into some of the block sizes into indices of a table's arms."""
+    indices: np.ndarray = np.array([table.arm_index(arm) for arm in arms])[chosen]
+    return indices
+
+
+def paper_rows(
+    judge: Judge, fixed: int, learned: Mapping[str, tuple[str, Choices]]
+) -> dict[str, PaperRow]:
+    """Measure the rows of the table on the judge's test rows.
+
+    Args:
+        judge: Judges against the best fixed size of the training prompts.
+        fixed: The best fixed block size.
+        learned: For each learned policy what it chooses among, in words, and its choices.
+    """
+    test = judge.test
+    default = test.metadata.default_block_size
+    sizes = {"plain decoding": 1, "drafter's training size": default, "best fixed": fixed}
+    rows = {
+        name: _row(str(size), judge.fixed_size(test.arm_index(size)))
+        for name, size in sizes.items()
+        if size in test.arms
+    }
+    rows |= {name: _row(words, judge.outcome(chosen)) for name, (words, chosen) in learned.items()}
+    return {**rows, "oracle": _row("all", judge.oracle())}
+
+
+def _row(block_sizes: str, outcome: Outcome) -> PaperRow:
+    return PaperRow(
+        block_sizes=block_sizes,
+        acceptance_length=outcome.acceptance_length,
+        acceptance_length_per_request=outcome.acceptance_length_per_request,
+        mean_speedup=outcome.mean_speedup,
+        total_speedup=outcome.total_speedup,
+        gain=outcome.gain,
+    )

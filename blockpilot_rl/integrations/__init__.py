@@ -1,0 +1,1 @@
+"""Our decoder and policies inside other libraries."""

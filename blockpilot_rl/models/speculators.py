@@ -1,0 +1,153 @@
+"""DFlash checkpoints of vllm-project/speculators, translated to the z-lab layout.
+
+The format nests the draft layers' own config, counts feature layers from the embeddings (layer 0),
+keeps copies of the target's embeddings and head, and may draft from a reduced vocabulary. Layers
+are Qwen3's whatever kind of config describes them. Sliding windows end a few positions earlier in
+its training masks than here and in vLLM, which count them from each position of the block instead
+of from its anchor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from transformers import AutoConfig, PreTrainedConfig
+
+from blockpilot_rl.errors import BlockPilotError, one_line
+
+_LAYER_FIELDS = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "hidden_act",
+    "max_position_embeddings",
+    "rms_norm_eps",
+    "attention_bias",
+)
+# Parts of the target that training compares with; decoding reads them nowhere.
+_TRAINING_TENSORS = ("verifier_norm.weight", "verifier_lm_head.weight")
+
+
+def is_speculators(raw: Mapping[str, Any]) -> bool:
+    """Whether a `config.json` is of this format."""
+    return "speculators_model_type" in raw
+
+
+def translate_config(raw: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Translate a config to what `DFlashConfig` takes.
+
+    Args:
+        raw: The values of `config.json`.
+        source: Where they are from, named in errors.
+
+    Raises:
+        BlockPilotError: If they describe another kind of speculator, or a DFlash that
+            `DFlashDraftModel` cannot express.
+    """
+    kind = raw["speculators_model_type"]
+    if kind != "dflash":
+        raise BlockPilotError(f"drafter {source} is a {kind!r} speculator, not 'dflash'")
+    layers = _layers_config(raw.get("transformer_layer_config"), source)
+    if raw.get("target_hidden_size") not in (None, layers.hidden_size):
+        raise BlockPilotError(
+            f"drafter {source} reads features of width {raw['target_hidden_size']} with layers of "
+            f"width {layers.hidden_size}; both must be the same"
+        )
+    draft_vocabulary = raw.get("draft_vocab_size", 32000)
+    bidirectional = bool(raw.get("sliding_window_non_causal", False))
+    return {
+        **{name: getattr(layers, name) for name in _LAYER_FIELDS},
+        **_attention_kinds(layers),
+        "block_size": raw.get("block_size", 8),
+        "draft_vocab_size": None if draft_vocabulary == layers.vocab_size else draft_vocabulary,
+        "dflash_config": {
+            "mask_token_id": raw.get("mask_token_id"),
+            "target_layer_ids": _feature_layers(raw.get("aux_hidden_state_layer_ids"), source),
+            "sample_from_anchor": raw.get("sample_from_anchor"),
+            # By default, as in the format, layers with a window see nothing ahead.
+            "causal": False if bidirectional else None,
+        },
+    }
+
+
+def _layers_config(values: Any, source: str) -> PreTrainedConfig:
+    """Read the config of the draft layers, which leaves out what its own class has as default."""
+    if not isinstance(values, dict):
+        raise BlockPilotError(f"drafter {source} has no transformer_layer_config")
+    settings = {name: value for name, value in values.items() if name != "model_type"}
+    rope = settings.get("rope_parameters") or {}
+    # One rotary embedding serves all layers; the format takes that of the sliding ones.
+    if "sliding_attention" in rope:
+        settings["rope_parameters"] = rope["sliding_attention"]
+    kind = values.get("model_type", "qwen3")
+    try:
+        config = AutoConfig.for_model(kind, **settings)
+    except (TypeError, ValueError, StrictDataclassError) as error:
+        raise BlockPilotError(
+            f"drafter {source}: transformer_layer_config is invalid: {one_line(error)}"
+        ) from error
+    missing = [name for name in _LAYER_FIELDS if not hasattr(config, name)]
+    if missing:
+        raise BlockPilotError(
+            f"drafter {source}: a transformer_layer_config of kind {kind!r} has no {missing[0]}; "
+            "the layers of DFlash are described as those of 'qwen3' or 'llama' are"
+        )
+    return config
+
+
+def _attention_kinds(layers: PreTrainedConfig) -> dict[str, Any]:
+    """Rotary embedding, and kind and window of each layer's attention."""
+    kinds = getattr(layers, "layer_types", None)
+    window = getattr(layers, "sliding_window", None)
+    return {
+        "rope_parameters": layers.rope_parameters,
+        "layer_types": kinds,
+        "sliding_window": window,
+        "use_sliding_window": window is not None and "sliding_attention" in (kinds or ()),
+    }
+
+
+def _feature_layers(ids: Any, source: str) -> list[int]:
+    """Count from decoder layers, not from the embeddings."""
+    if not isinstance(ids, list) or not all(isinstance(index, int) for index in ids):
+        raise BlockPilotError(f"drafter {source} names no aux_hidden_state_layer_ids")
+    if 0 in ids:
+        raise BlockPilotError(
+            f"drafter {source} reads the target's embeddings (aux_hidden_state_layer_ids 0); "
+            "features must be outputs of decoder layers"
+        )
+    return [index - 1 for index in ids]
+
+
+def translate_tensors(
+    tensors: Mapping[str, torch.Tensor], draft_vocabulary: int | None, source: str
+) -> dict[str, torch.Tensor]:
+    """Keep the tensors that decoding needs and check that both vocabulary maps agree.
+
+    A checkpoint in z-lab's layout has none of the others.
+
+    Args:
+        tensors: Those of the checkpoint.
+        draft_vocabulary: Size of the reduced draft vocabulary, or None without one.
+        source: Where they are from, named in errors.
+
+    Raises:
+        BlockPilotError: If `t2d` and `d2t` name different tokens.
+    """
+    kept = {name: value for name, value in tensors.items() if name not in _TRAINING_TENSORS}
+    used = kept.pop("t2d", None)
+    if draft_vocabulary is None:
+        # Maps of the whole vocabulary to itself say nothing.
+        kept.pop("d2t", None)
+    elif used is not None and "d2t" in kept:
+        ids = kept["d2t"] + torch.arange(len(kept["d2t"]))
+        if not torch.equal(used.nonzero().flatten(), ids):
+            raise BlockPilotError(f"drafter {source}: t2d and d2t name different tokens")
+    return kept

@@ -1,0 +1,132 @@
+"""Make a sweep of replayed shards: order the rows, price every arm, time some of them for real."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from blockpilot_rl.decoding.calibration import Calibration
+from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.sampling import Sampling
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.models.pairs import Pair
+from blockpilot_rl.provenance import provenance
+from blockpilot_rl.sweeps.collect import Collection
+from blockpilot_rl.sweeps.continuations import Progress
+from blockpilot_rl.sweeps.frames import SCALARS
+from blockpilot_rl.sweeps.metadata import SweepMetadata
+from blockpilot_rl.sweeps.prompts import Prompt
+from blockpilot_rl.sweeps.reprice import predict_seconds
+from blockpilot_rl.sweeps.table import SweepTable
+
+
+def check_calibration(calibration: Calibration, pair: Pair, arms: Sequence[int]) -> None:
+    """Check that a calibration can price a sweep.
+
+    Args:
+        calibration: The calibration.
+        pair: Pair of the sweep.
+        arms: Block sizes of the sweep.
+
+    Raises:
+        BlockPilotError: If it is of another pair, or lacks an arm.
+    """
+    if calibration.fingerprint != pair.fingerprint:
+        raise BlockPilotError(
+            f"the latency profile is of {calibration.target} with {calibration.drafter} "
+            f"({calibration.fingerprint}), not of {pair.target_name} with {pair.drafter_name} "
+            f"({pair.fingerprint}); calibrate with the same --target and --drafter"
+        )
+    calibration.latency.step_lines(arms)
+
+
+def assemble(collection: Collection, calibration: Calibration) -> SweepTable:
+    """Put the shards together and price every arm.
+
+    Args:
+        collection: A sweep whose shards are all there.
+        calibration: What the passes cost.
+
+    Raises:
+        BlockPilotError: If shards are missing, the calibration does not fit, or no prompt is left
+            to record.
+    """
+    check_calibration(calibration, collection.decoder.pair, collection.config.arms)
+    frame, config = collection.frame(), collection.config
+    # A text that ends with its first token has no decode pass, so nothing to choose or to time.
+    short = frame["output_tokens"].map(len) < 2
+    left_out = frame.loc[short, "id"].to_list()
+    frame = frame[~short].reset_index(drop=True)
+    if frame.empty:
+        raise BlockPilotError("every prompt ended with its first token; nothing to record")
+    accepted = [
+        list(row) for row in zip(*(frame[f"accepted_{arm}"] for arm in config.arms), strict=True)
+    ]
+    decoder = collection.decoder
+    pair = decoder.pair
+    metadata = SweepMetadata(
+        arms=config.arms,
+        default_block_size=pair.block_size,
+        target=pair.target_name,
+        drafter=str(pair.drafter_name),
+        fingerprint=pair.fingerprint,
+        dtype=str(pair.dtype).removeprefix("torch."),
+        latency_dtype=calibration.dtype,
+        device=calibration.device,
+        max_new_tokens=config.max_new_tokens,
+        template=dict(pair.template or {}),
+        state=decoder.state_layout(config.groups),
+        latency=calibration.latency.to_dict(),
+        top_k=collection.store.sampling.top_k,
+        top_p=collection.store.sampling.top_p,
+        provenance={**provenance(), "ended_with_first_token": left_out},
+    )
+    unpriced = np.full((len(frame), len(config.arms)), np.nan)
+    table = SweepTable(
+        metadata=metadata,
+        rows=frame[list(SCALARS)],
+        states=np.stack(frame["state"].to_list()).astype(np.float32),
+        output_tokens=frame["output_tokens"].to_list(),
+        accepted=accepted,
+        seconds=unpriced,
+        measured_seconds=unpriced,
+    )
+    return dataclasses.replace(table, seconds=predict_seconds(table, calibration.latency))
+
+
+def measure_rows(
+    decoder: Decoder,
+    table: SweepTable,
+    prompts: Sequence[Prompt],
+    rows: Sequence[int],
+    seed: int = 0,
+    progress: Progress = lambda done, total: None,
+) -> SweepTable:
+    """Decode some rows for real under every arm and record the measured seconds.
+
+    Arms are interleaved in random order within a prompt, after a warm-up.
+
+    Args:
+        decoder: The decoder to time.
+        table: The sweep.
+        prompts: Its prompts.
+        rows: Rows to decode.
+        seed: Of the order of the arms.
+        progress: Called with the finished rows and their total.
+    """
+    rng = np.random.default_rng(seed)
+    by_id = {prompt.id: prompt for prompt in prompts}
+    keys, metadata = table.keys, table.metadata
+    measured = table.measured_seconds.copy()
+    decoder.warm_up(table.arms)
+    for done, row in enumerate(rows, start=1):
+        key, temperature, noise_seed = keys[row]
+        ids = decoder.pair.encode(by_id[key].chat())
+        sampling = Sampling(temperature, metadata.top_k, metadata.top_p, noise_seed)
+        prefill = decoder.prefill(ids, metadata.max_new_tokens, max(table.arms), sampling)
+        for arm in rng.permutation(len(table.arms)):
+            measured[row, arm] = decoder.decode(prefill, table.arms[arm]).decode_seconds
+        progress(done, len(rows))
+    return dataclasses.replace(table, measured_seconds=measured)

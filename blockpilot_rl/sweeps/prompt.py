@@ -1,0 +1,131 @@
+"""One prompt: its messages, its id, and the split that it belongs to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+from blockpilot_rl.errors import BlockPilotError, closest
+
+Split = Literal["drafter", "train", "validation", "test"]
+
+SPLITS: tuple[Split, ...] = ("drafter", "train", "validation", "test")
+"""Drafter training, policy training, model selection, and the final comparison."""
+
+_SPLIT_ENDS = (0.50, 0.75, 0.80, 1.0)
+_ROLES = ("system", "user", "assistant")
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a conversation.
+
+    Args:
+        role: `"system"`, `"user"` or `"assistant"`.
+        content: What was said.
+    """
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A conversation that waits for the target's answer.
+
+    Args:
+        suite: Where the prompt comes from, `"builtin"` for the suite of this package.
+        family: Kind of task; results are grouped by it.
+        language: ISO code of the language.
+        messages: The turns so far; the last one is the user's.
+
+    Attributes:
+        id: First 16 hexadecimal digits of the SHA-256 of the messages' canonical JSON. Two prompts
+            with equal messages have the same id, whatever their suite and family.
+
+    Raises:
+        BlockPilotError: If there is no message, one is empty, or the last is not the user's.
+    """
+
+    id: str = field(init=False)
+    suite: str
+    family: str
+    language: str
+    messages: tuple[Message, ...]
+
+    def __post_init__(self) -> None:
+        """Check the messages and derive the id from them."""
+        if not self.messages or self.messages[-1].role != "user":
+            raise BlockPilotError("prompt: the last message must be the user's.")
+        for message in self.messages:
+            if message.role not in _ROLES:
+                raise BlockPilotError(
+                    f"prompt: unknown role {message.role!r}.{closest(message.role, _ROLES)}"
+                )
+            if not message.content.strip():
+                raise BlockPilotError(f"prompt: the {message.role} message is empty; give it text.")
+            if any("\ud800" <= character <= "\udfff" for character in message.content):
+                raise BlockPilotError(
+                    f"prompt: the {message.role} message has a lone surrogate, which is no "
+                    "character; remove it."
+                )
+        canonical = json.dumps(
+            self.chat(), ensure_ascii=False, sort_keys=True, separators=(",", ":")
+        )
+        digest = hashlib.sha256(canonical.encode()).hexdigest()
+        object.__setattr__(self, "id", digest[:16])
+
+    @classmethod
+    def from_text(
+        cls, text: str, suite: str = "custom", family: str = "other", language: str = "en"
+    ) -> Prompt:
+        """Make a prompt of one user message.
+
+        Args:
+            text: The message.
+            suite: Name of its suite.
+            family: Name of its family.
+            language: ISO code of its language.
+
+        Returns:
+            The prompt.
+
+        Raises:
+            BlockPilotError: If the text is empty or blank.
+        """
+        return cls(suite, family, language, (Message("user", text),))
+
+    @property
+    def split(self) -> Split:
+        """The split that the prompt belongs to, always the same one."""
+        return split_of(self.id)
+
+    @property
+    def text(self) -> str:
+        """The user's last message."""
+        return self.messages[-1].content
+
+    def chat(self) -> list[dict[str, str]]:
+        """The messages in the form that `tokenizer.apply_chat_template` takes."""
+        return [asdict(message) for message in self.messages]
+
+
+def split_of(prompt_id: str) -> Split:
+    """Decide the split of a prompt from its id alone.
+
+    As nothing else is looked at, a prompt never changes sides, in whatever suite, order or size it
+    appears. Shares: drafter 50%, train 25%, validation 5%, test 20%.
+
+    Args:
+        prompt_id: The id of a prompt.
+
+    Returns:
+        One of `SPLITS`.
+    """
+    digest = hashlib.sha256(f"split:{prompt_id}".encode()).digest()
+    share = int.from_bytes(digest[:8], "big") / 2**64
+    return next(
+        (split for split, end in zip(SPLITS, _SPLIT_ENDS, strict=True) if share < end), SPLITS[-1]
+    )

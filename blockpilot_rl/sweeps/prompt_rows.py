@@ -1,0 +1,94 @@
+"""The shapes in which others write a prompt as a JSON object, read as prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.sweeps.prompt import Message, Prompt
+
+SHAPES = ("prompt", "messages", "turns")
+"""Keys that hold a prompt: one text, a conversation, or the user's turns as in Spec-Bench."""
+
+HUMAN_EVAL_INSTRUCTION = (
+    "Complete the following Python function. Answer with the whole function.\n\n"
+    "```python\n{prompt}\n```"
+)
+"""What is asked about a function of HumanEval, whose rows hold its beginning and nothing else."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """How prompts are labelled that say nothing about themselves.
+
+    Attributes:
+        suite: Name of the suite, of all prompts.
+        family: Family of the prompts that name none.
+        language: ISO code of the language of the prompts that name none.
+    """
+
+    suite: str = "custom"
+    family: str = "other"
+    language: str = "en"
+
+
+def prompt_of(row: Any, labels: Labels) -> Prompt:
+    """Read a JSON object as a prompt.
+
+    It has one of the keys `prompt` (a text), `messages` (objects with `role` and `content`, as
+    OpenAI has them; the last is the user's) and `turns` (texts of the user, as Spec-Bench has them;
+    the first is the prompt). `family`, or else `category`, and `language` are its labels. Where
+    `task_id` begins with `HumanEval/`, the prompt is a function to complete, of family `"code"`.
+    Other keys are not used.
+
+    Args:
+        row: The object.
+        labels: What it may leave out.
+
+    Raises:
+        BlockPilotError: If it is no such object or holds no prompt.
+    """
+    shapes = [key for key in SHAPES if isinstance(row, Mapping) and key in row]
+    if len(shapes) != 1:
+        raise BlockPilotError(
+            "need a JSON object with the key 'prompt', or one of 'messages' and 'turns' instead."
+        )
+    family = _label(row, "family") or _label(row, "category") or labels.family
+    if shapes == ["messages"]:
+        messages = _conversation(row["messages"])
+    elif shapes == ["turns"]:
+        messages = (Message("user", _first_turn(row["turns"])),)
+    else:
+        text = row["prompt"]
+        if not isinstance(text, str):
+            raise BlockPilotError(f"the value of 'prompt' must be a string, not {text!r:.80}.")
+        if str(row.get("task_id")).startswith("HumanEval/"):
+            text, family = HUMAN_EVAL_INSTRUCTION.format(prompt=text.rstrip("\n")), "code"
+        messages = (Message("user", text),)
+    return Prompt(labels.suite, family, _label(row, "language") or labels.language, messages)
+
+
+def _label(row: Mapping[str, Any], key: str) -> str | None:
+    value = row.get(key)
+    if value is not None and not isinstance(value, str):
+        raise BlockPilotError(f"the value of {key!r} must be a string, not {value!r:.80}.")
+    return value
+
+
+def _conversation(messages: Any) -> tuple[Message, ...]:
+    for message in messages if isinstance(messages, list) else [messages]:
+        parts = message if isinstance(message, Mapping) else {}
+        if not all(isinstance(parts.get(key), str) for key in ("role", "content")):
+            raise BlockPilotError(
+                "'messages' must be a list of objects with a role and content, "
+                f"not {message!r:.80}."
+            )
+    return tuple(Message(message["role"], message["content"]) for message in messages)
+
+
+def _first_turn(turns: Any) -> str:
+    if not (isinstance(turns, list) and turns and isinstance(turns[0], str)):
+        raise BlockPilotError(f"the value of 'turns' must be a list of strings, not {turns!r:.80}.")
+    return str(turns[0])

@@ -1,0 +1,151 @@
+"""Traces of a sweep's rows, for work at the level of single steps.
+
+`trace.parquet` lies beside `sweep.parquet` and has a row for each traced row of it: `id`,
+`temperature`, `seed`, `accepted_B` for every block size (`Trace.accepted`, a column each) and
+`confidences` (`Trace.confidences`, anchor by anchor).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from blockpilot_rl.decoding.replay import Trace
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.files import atomic_directory
+from blockpilot_rl.sweeps.frames import KEY, read_parquet
+from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, SweepTable
+
+Key = tuple[str, float, int]
+"""Prompt id, temperature and seed of a row."""
+
+TRACE_FILE = "trace.parquet"
+
+
+def save_sweep(folder: str | Path, table: SweepTable, traces: Mapping[int, Trace]) -> None:
+    """Write a sweep with its traces to a new folder, atomically.
+
+    Args:
+        folder: The folder.
+        table: The sweep.
+        traces: Traces of some of its rows, by row number.
+
+    Raises:
+        BlockPilotError: If the table is invalid, or the folder holds files.
+    """
+    keys = table.keys
+    with atomic_directory(folder) as partial:
+        table.write(partial)
+        if traces:
+            by_key = {keys[row]: traces[row] for row in sorted(traces)}
+            write_traces(partial / TRACE_FILE, table.arms, by_key)
+
+
+def load_traces(folder: str | Path | None, table: SweepTable) -> dict[int, Trace]:
+    """Read the traces of a sweep's rows, and check them against the sweep.
+
+    Args:
+        folder: The sweep's folder; None for the bundled sweep.
+        table: The sweep, or some rows of it, with all its arms.
+
+    Returns:
+        Traces by row number of `table`; rows that were not traced are absent.
+
+    Raises:
+        BlockPilotError: If there is no trace, or the file is corrupt, invalid or of another sweep.
+    """
+    path = (BUNDLED_SWEEP if folder is None else Path(folder)) / TRACE_FILE
+    if not path.exists():
+        raise BlockPilotError(
+            f"{path.parent} has no traces; record it with scripts/collect_sweep.py --trace"
+        )
+    by_key = read_traces(path, table.arms)
+    rows = {key: row for row, key in enumerate(table.keys) if key in by_key}
+    traces = {row: by_key[key] for key, row in rows.items()}
+    for row, found in traces.items():
+        for arm, lengths in enumerate(table.accepted[row]):
+            if found.trajectory(arm) != lengths.tolist():
+                raise BlockPilotError(
+                    f"{path}: the trace of {table.keys[row]} contradicts accepted_"
+                    f"{table.arms[arm]} of the sweep; it belongs to another recording"
+                )
+    return traces
+
+
+def write_traces(path: Path, arms: tuple[int, ...], traces: Mapping[Key, Trace]) -> None:
+    """Write traces to a file.
+
+    Args:
+        path: The file.
+        arms: Block sizes of the traces.
+        traces: The traces by prompt id, temperature and seed.
+    """
+    columns = {
+        name: pa.array([key[index] for key in traces], kind)
+        for index, (name, kind) in enumerate(zip(KEY, _KEY_TYPES, strict=True))
+    }
+    for index, arm in enumerate(arms):
+        lengths = [trace.accepted[:, index] for trace in traces.values()]
+        columns[f"accepted_{arm}"] = pa.array(lengths, pa.list_(pa.int16()))
+    confidences = [trace.confidences.ravel() for trace in traces.values()]
+    columns["confidences"] = pa.array(confidences, pa.list_(pa.float16()))
+    pq.write_table(pa.table(columns), path, compression="zstd")
+
+
+def read_traces(path: Path, arms: tuple[int, ...]) -> dict[Key, Trace]:
+    """Read what `write_traces` wrote.
+
+    Args:
+        path: The file.
+        arms: Block sizes that it must have, the largest one last.
+
+    Raises:
+        BlockPilotError: If it is missing or corrupt, or a row is invalid; the message names it.
+    """
+    names = [f"accepted_{arm}" for arm in arms]
+    frame = read_parquet(path, [*KEY, *names, "confidences"])
+    foreign = {name for name in map(str, frame) if name.startswith("accepted_")} - set(names)
+    if foreign:
+        raise BlockPilotError(
+            f"{path} also has the block sizes {sorted(foreign)}; read it with the whole sweep"
+        )
+    repeated = frame.index[frame.duplicated(KEY)]
+    if len(repeated):
+        raise BlockPilotError(f"{path}: row {repeated[0]} repeats an id, temperature and seed")
+    traces = {}
+    for row, (_, values) in enumerate(frame.iterrows()):
+        try:
+            trace = _parse(values, names, arms)
+        except ValueError as error:
+            raise BlockPilotError(f"{path}: row {row} ({values['id']}) {error}") from error
+        traces[(values["id"], float(values["temperature"]), int(values["seed"]))] = trace
+    return traces
+
+
+_KEY_TYPES = (pa.string(), pa.float64(), pa.int64())
+
+
+def _parse(values: pd.Series, names: list[str], arms: tuple[int, ...]) -> Trace:
+    """Make a trace of one row of the file.
+
+    Raises:
+        ValueError: If it is none; the message goes on from the row's name.
+    """
+    anchors = len(values[names[0]])
+    if any(len(values[name]) != anchors for name in names):
+        raise ValueError("has block sizes with different numbers of anchors")
+    accepted = np.stack([values[name] for name in names], axis=1).astype(np.int16)
+    left = np.arange(anchors, 0, -1)[:, None]
+    if not ((accepted >= 1) & (accepted <= np.minimum(left, arms))).all():
+        raise ValueError("has a pass that emits no token, more than its block, or past the end")
+    confidences = np.asarray(values["confidences"], dtype=np.float16)
+    if len(confidences) != anchors * (arms[-1] - 1):
+        raise ValueError(f"has {len(confidences)} confidences for {anchors} anchors")
+    if not ((confidences >= 0) & (confidences <= 1)).all():
+        raise ValueError("has a confidence that is no probability")
+    return Trace(accepted, confidences.reshape(anchors, arms[-1] - 1))

@@ -1,0 +1,135 @@
+"""What the Stable-Baselines3 learners add: its files, its curves, and exact propensities."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import A2C, DQN, PPO
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from blockpilot_rl.agents import Monitor, load_agent, make_agent
+from blockpilot_rl.agents.sb3 import _global_random_state
+from tests.agents.quick import BRIEF
+from tests.synthetic import ARMS, synthetic_table
+
+MODELS = {"ppo": PPO, "a2c": A2C, "dqn": DQN}
+
+
+@pytest.fixture(scope="module")
+def tables():
+    table = synthetic_table(500)
+    return table.split("train"), table.split("validation"), table.split("test")
+
+
+@pytest.fixture(scope="module")
+def learned(tables):
+    """Every one, learned once; no test changes them."""
+    return {name: make_agent(name, hyperparams=BRIEF[name]).learn(*tables[:2]) for name in MODELS}
+
+
+@pytest.mark.parametrize("algorithm", MODELS)
+def test_the_saved_model_works_with_stable_baselines_alone(algorithm, learned, tables, tmp_path):
+    """It takes recorded states as they are, for the scaler is inside."""
+    learned[algorithm].save(tmp_path)
+    model = MODELS[algorithm].load(tmp_path / "best_model.zip")
+    choices, _ = model.predict(tables[2].states, deterministic=True)
+    np.testing.assert_array_equal(choices, learned[algorithm].choose(tables[2]))
+
+
+@pytest.mark.parametrize("algorithm", MODELS)
+def test_every_decision_is_logged_with_its_propensity(algorithm, learned, tables):
+    """VowpalWabbit/vowpal_wabbit#1352."""
+    agent, train = learned[algorithm], tables[0]
+    log = agent.decisions.frame()
+    assert len(log) == agent.num_timesteps == 1280
+    assert ((log["propensity"] > 0) & (log["propensity"] <= 1)).all()
+    row = train.rows["id"].reset_index().set_index("id")["index"][log["prompt_id"]].to_numpy()
+    arm = np.searchsorted(ARMS, log["block_size"])
+    np.testing.assert_allclose(
+        log["reward"], agent.problem.gains(train)[row, arm], rtol=1e-5, atol=1e-6
+    )
+    # The mean of 1/p over the decisions is the number of arms, in expectation.
+    weight = 1 / log["propensity"]
+    assert abs(weight.mean() - len(ARMS)) < 4 * weight.std() / np.sqrt(len(log)) + 1e-6
+
+
+def test_dqn_propensities_are_those_of_epsilon_greedy(learned):
+    agent = learned["dqn"]
+    propensities = agent.decisions.frame()["propensity"].to_numpy()
+    warm_up = agent.hyperparams.learning_starts
+    np.testing.assert_allclose(propensities[:warm_up], 1 / len(ARMS))
+    # In the end exploration has fallen to its final rate.
+    epsilon = agent.hyperparams.exploration_final_eps
+    last = propensities[-160:]
+    by_chance = epsilon / len(ARMS)
+    assert set(np.round(last, 9)) <= {round(by_chance, 9), round(1 - epsilon + by_chance, 9)}
+    assert agent.model.exploration_rate == pytest.approx(epsilon)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c"])
+def test_actors_keep_exploring(algorithm, learned, tables):
+    probabilities = learned[algorithm].action_probabilities(tables[2].states)
+    entropy = -(probabilities * np.log(probabilities + 1e-12)).sum(axis=1)
+    assert entropy.mean() > 0.05
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c"])
+def test_probabilities_are_those_of_the_actor(algorithm, learned, tables, tmp_path):
+    learned[algorithm].save(tmp_path)
+    model = MODELS[algorithm].load(tmp_path / "best_model.zip")
+    states, _ = model.policy.obs_to_tensor(tables[2].states)
+    with torch.inference_mode():
+        expected = model.policy.get_distribution(states).distribution.probs
+    np.testing.assert_allclose(
+        learned[algorithm].action_probabilities(tables[2].states), expected, atol=1e-6
+    )
+
+
+def test_global_random_generators_are_left_alone(tables, tmp_path):
+    """SB3 seeds them; whoever called must not notice, neither by learning nor by loading."""
+    torch.manual_seed(5)
+    random.seed(5)
+    before = _global_random_state()
+    agent = make_agent("ppo", hyperparams=BRIEF["ppo"]).learn(*tables[:2], total_timesteps=64)
+    agent.save(tmp_path)
+    load_agent(tmp_path)
+    after = _global_random_state()
+    assert after["python"] == before["python"]
+    assert torch.equal(after["torch"], before["torch"])
+    assert torch.equal(after["numpy"]["state"]["key"], before["numpy"]["state"]["key"])
+    assert after["numpy"]["state"]["pos"] == before["numpy"]["state"]["pos"]
+
+
+@pytest.mark.parametrize("algorithm", MODELS)
+def test_curves_of_stable_baselines_are_kept(algorithm, tables, tmp_path):
+    monitor = Monitor(tmp_path)
+    make_agent(algorithm, hyperparams=BRIEF[algorithm]).learn(*tables[:2], monitor)
+    monitor.close()
+    tags = set(EventAccumulator(str(tmp_path)).Reload().Tags()["scalars"])
+    wanted = {
+        "ppo": {"train/entropy_loss", "train/approx_kl"},
+        "a2c": {"train/entropy_loss", "train/value_loss"},
+        "dqn": {"train/loss", "rollout/exploration_rate"},
+    }
+    assert {"rollout/ep_rew_mean", *wanted[algorithm]} <= tags
+
+
+def test_the_discount_and_the_target_network_have_no_effect(tables):
+    """Episodes of one step end for real, so nothing is bootstrapped from what follows."""
+    agent = make_agent("dqn", hyperparams=BRIEF["dqn"]).learn(*tables[:2], total_timesteps=640)
+    other = make_agent("dqn", hyperparams=BRIEF["dqn"])
+    begin = other._begin
+
+    def begin_with_another_discount(train):
+        begin(train)
+        other.model.gamma = 0.1
+        for parameter in other.model.q_net_target.parameters():
+            parameter.data.fill_(3.0)
+
+    other._begin = begin_with_another_discount
+    other.learn(*tables[:2], total_timesteps=640)
+    ours, theirs = agent.to_policy().state_dict(), other.to_policy().state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)

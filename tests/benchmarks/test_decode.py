@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+import torch
+
+from blockpilot_rl.cli.parsing import run
+from blockpilot_rl.models.pairs import load_pair
+from tests import benchmark_scripts
+from tests.tiny_pair import tiny_drafter, tiny_target, tiny_tokenizer
+
+SCRIPT = benchmark_scripts.load("decode")
+WAYS = {"plain", "block", "default", "transformers plain", "transformers dflash"}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A pair with room for the prompts of the built-in suite, and no stop tokens."""
+    folder = tmp_path_factory.mktemp("pair")
+    tiny_target(max_position_embeddings=4096, eos_token_id=None).save_pretrained(folder / "target")
+    tokenizer = tiny_tokenizer()
+    tokenizer.eos_token = None
+    tokenizer.save_pretrained(folder / "target")
+    tiny_drafter(max_position_embeddings=4096).save_pretrained(folder / "drafter")
+    return folder
+
+
+def benchmark(files, *argv: str) -> int:
+    pair = ["--target", str(files / "target"), "--drafter", str(files / "drafter")]
+    return run(SCRIPT.main, SCRIPT.DecodeBenchmark, [*pair, *argv])
+
+
+def test_every_way_is_warm_before_it_is_timed(files, tmp_path, monkeypatch):
+    """And is timed once for each prompt, in turn (z-lab/dflash#135: 43 against 69 tok/s)."""
+    called: list[tuple[str, int]] = []
+    make_ways = SCRIPT.make_ways
+
+    def noted(name, way):
+        return lambda ids: called.append((name, ids.shape[1])) or way(ids)
+
+    def make_noted(*arguments):
+        return {name: noted(name, way) for name, way in make_ways(*arguments).items()}
+
+    monkeypatch.setattr(SCRIPT, "make_ways", make_noted)
+    out = tmp_path / "out.json"
+    options = ["--prompts", "3", "--max-new-tokens", "5", "--dtype", "float32", "--json", str(out)]
+    assert benchmark(files, *options) == 0
+    warming, timed = called[: len(WAYS)], called[len(WAYS) :]
+    assert {name for name, _ in warming} == WAYS
+    rounds = [timed[i : i + len(WAYS)] for i in range(0, len(timed), len(WAYS))]
+    assert len(rounds) == 3
+    for turn in rounds:
+        assert Counter(name for name, _ in turn) == dict.fromkeys(WAYS, 1)
+        assert len({length for _, length in turn}) == 1
+    assert {length for _, length in warming} == {rounds[0][0][1]}
+    assert len({tuple(name for name, _ in turn) for turn in rounds}) > 1
+    report = json.loads(out.read_text(encoding="utf-8"))
+    assert set(report["tokens_per_second"]) == WAYS
+    assert all(low <= value <= high for value, low, high in report["ratios"].values())
+
+
+def test_every_way_emits_the_same_number_of_tokens(files):
+    config = SCRIPT.DecodeBenchmark(max_new_tokens=9)
+    pair = load_pair(files / "target", files / "drafter")
+    ways = SCRIPT.make_ways(pair, config)
+    ids = torch.arange(3, 12)[None]
+    assert {name: way(ids) for name, way in ways.items()} == dict.fromkeys(WAYS, 9)
+
+
+def test_bad_arguments(files, capsys):
+    assert benchmark(files, "--block-size", "1") == 2
+    assert "--block-size must be at least 2" in capsys.readouterr().err

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from blockpilot_rl.cli.parsing import run
+from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.sampling import GREEDY, Sampling
+from blockpilot_rl.models.pairs import load_pair
+from tests import benchmark_scripts
+from tests.tiny_pair import PROMPTS, encode
+
+SCRIPT = benchmark_scripts.load("exactness")
+BUDGET = 24
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, trained):
+    """Folders of the pair, and a file of prompts."""
+    folder = tmp_path_factory.mktemp("pair")
+    trained.target.save_pretrained(folder / "target")
+    trained.tokenizer.save_pretrained(folder / "target")
+    trained.drafter.save_pretrained(folder / "drafter")
+    (folder / "prompts.txt").write_text("\n".join(PROMPTS), encoding="utf-8")
+    return folder
+
+
+def benchmark(files, out=None, **changes: str) -> int:
+    flags = {"target": str(files / "target"), "drafter": str(files / "drafter"), "prompts": "0"}
+    flags |= {"prompts_file": str(files / "prompts.txt"), "max_new_tokens": str(BUDGET)}
+    flags |= {"block_sizes": "2,8"} | ({} if out is None else {"json": str(out)}) | changes
+    argv = [word for k, v in flags.items() for word in (f"--{k.replace('_', '-')}", v)]
+    return run(SCRIPT.main, SCRIPT.ExactnessBenchmark, argv)
+
+
+def read(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_every_text_is_equal_in_float32(files, tmp_path, capsys):
+    """Token by token, greedy and sampled (z-lab/dflash#23, #172)."""
+    assert benchmark(files, tmp_path / "out.json") == 0
+    report = read(tmp_path / "out.json")
+    assert report["equal"] == {"0": {"2": 4, "8": 4}, "1": {"2": 4, "8": 4}}
+    assert (report["prompts"], report["divergences"], report["beyond_rounding"]) == (4, [], 0)
+    assert report["tokens"] > 60
+    assert "texts equal to plain decoding, of 4" in capsys.readouterr().out
+
+
+def test_a_killed_run_goes_on_and_ends_the_same(files, tmp_path, monkeypatch):
+    """Wherever the last line was cut off."""
+    whole, out = tmp_path / "whole.json", tmp_path / "out.json"
+    assert benchmark(files, whole) == 0
+    lines = (tmp_path / "whole.jsonl").read_bytes().splitlines(keepends=True)
+    assert len(lines) == 5
+    decoded = []
+    compare = SCRIPT.compare
+    monkeypatch.setattr(SCRIPT, "compare", lambda *args: decoded.append(1) or compare(*args))
+    for kept, again in ((b"", 4), (b"".join(lines[:3]) + lines[3][:20], 2), (b"".join(lines), 0)):
+        (tmp_path / "out.jsonl").write_bytes(kept)
+        decoded.clear()
+        assert benchmark(files, out) == 0
+        assert len(decoded) == 2 * again
+        assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+        assert {**read(out), "provenance": 0} == {**read(whole), "provenance": 0}
+
+
+@pytest.mark.parametrize("broken", [b"nonsense\n", b'{"a": 1}\n', b"[1]\n"])
+def test_a_foreign_or_corrupt_file_beside_it_is_refused(files, tmp_path, capsys, broken):
+    (tmp_path / "out.jsonl").write_bytes(broken)
+    assert benchmark(files, tmp_path / "out.json") == 2
+    assert "out.jsonl is " in capsys.readouterr().err
+    assert (tmp_path / "out.jsonl").read_bytes() == broken
+
+
+def test_other_options_do_not_mix(files, tmp_path, capsys):
+    assert benchmark(files, tmp_path / "out.json", temperatures="0") == 0
+    assert benchmark(files, tmp_path / "out.json", temperatures="0", max_new_tokens="9") == 2
+    assert "of another pair or other options" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(1.0, seed=4)])
+def test_a_wrong_token_is_no_rounding(trained, monkeypatch, sampling):
+    """The scores of both tokens are looked at, not the margin between the two best alone."""
+    decoder, ids = Decoder(trained), encode(trained, "one two")
+    decode = decoder.decode
+
+    def wrong(prefill, size, budget=None):
+        generation = decode(prefill, size, budget)
+        tokens = list(generation.tokens)
+        if size == 4:
+            tokens[5] = (tokens[5] + 1) % 64
+        return dataclasses.replace(generation, tokens=tokens)
+
+    monkeypatch.setattr(decoder, "decode", wrong)
+    result = SCRIPT.compare(decoder, ids, sampling, (2, 4), BUDGET)
+    assert set(result["divergences"]) == {"4"}
+    found = result["divergences"]["4"]
+    assert (found["index"], found["rounding"]) == (5, False)
+    assert found["gap"] >= found["margin"] > 0
+    report = SCRIPT.summarise({"a": [result]}, (2, 4))
+    assert report["beyond_rounding"] == 1
+    assert [*report["equal"].values()] == [{"2": 1, "4": 0}]
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(0.7, seed=4)])
+def test_scores_are_what_the_target_chose_by(trained, sampling):
+    """So the chosen token has a gap of 0, at any temperature."""
+    decoder, ids = Decoder(trained), encode(trained, "one two")
+    plain = decoder.generate(ids, 1, BUDGET, sampling).tokens
+    for index in (0, 1, 9):
+        other = [*plain[:index], (plain[index] + 1) % 64, *plain[index + 1 :]]
+        found = SCRIPT.divergence(decoder, ids, sampling, plain, other)
+        chosen = SCRIPT.divergence(decoder, ids, sampling, other, plain)
+        assert found["index"] == index
+        assert found["gap"] == chosen["gap"] > 0
+        twice = SCRIPT.divergence(decoder, ids, sampling, plain[: index + 1], [])
+        assert twice == {"index": 0, "rounding": False}
+
+
+def test_half_precision_differs_by_rounding_alone(files):
+    decoder = Decoder(load_pair(files / "target", files / "drafter", "bfloat16"))
+    results = {
+        text: [SCRIPT.compare(decoder, encode(decoder.pair, text), GREEDY, (2, 8), 40)]
+        for text in PROMPTS
+    }
+    report = SCRIPT.summarise(results, (2, 8))
+    assert report["beyond_rounding"] == 0
+    for found in report["divergences"]:
+        assert 0 <= found["margin"] <= found["gap"]
+        assert found["steps"] <= report["largest_steps"] <= SCRIPT.ROUNDING_STEPS
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"block_sizes": "1,2"}, "--block-sizes must be at least 2 each"),
+        ({"block_sizes": "x"}, "--block-sizes must be whole numbers"),
+        ({"temperatures": "0,hot"}, "--temperatures must be numbers"),
+        ({"temperatures": ","}, "--temperatures must name at least one"),
+        ({"temperatures": "-1"}, "temperature must be 0 or more"),
+        ({"max_new_tokens": "1"}, "--max-new-tokens must be at least 2"),
+        ({"prompts": "-1"}, "give --prompts of at least 1"),
+        ({"json": "."}, "must be a file such as exact.json"),
+        ({"json": "out.jsonl"}, "must be a file such as exact.json"),
+    ],
+)
+def test_bad_arguments(files, capsys, changes, message):
+    assert benchmark(files, **changes) == 2
+    assert message in capsys.readouterr().err

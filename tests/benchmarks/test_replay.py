@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from blockpilot_rl.cli.parsing import run
+from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.sampling import GREEDY, Sampling
+from tests import benchmark_scripts
+from tests.tiny_pair import PROMPTS, encode, tiny_drafter, tiny_target, tiny_tokenizer
+
+SCRIPT = benchmark_scripts.load("replay")
+ARMS = (1, 2, 8)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(1.0, seed=3)])
+def test_every_prompt_is_timed_and_replayed_exactly(trained, sampling):
+    prompts = [encode(trained, text) for text in PROMPTS]
+    rng = np.random.default_rng(0)
+    timings = SCRIPT.time_batch(Decoder(trained), prompts, ARMS, 16, sampling, rng)
+    assert [item.equal for item in timings] == [3] * 4
+    assert [item.tokens for item in timings] == [16] * 4
+    assert all(set(item.seconds) == set(SCRIPT.WAYS) for item in timings)
+    assert all(seconds > 0 for item in timings for seconds in (*item.seconds.values(), item.answer))
+    # Real decodes are timed prompt by prompt, the rest by equal shares.
+    assert len({item.seconds["trace"] for item in timings}) == 1
+    assert len({item.seconds[SCRIPT.DECODED] for item in timings}) == 4
+
+
+def test_the_record(tmp_path, capsys):
+    tiny_target(max_position_embeddings=4096).save_pretrained(tmp_path / "target")
+    tiny_tokenizer().save_pretrained(tmp_path / "target")
+    tiny_drafter(max_position_embeddings=4096).save_pretrained(tmp_path / "drafter")
+    words = ["--target", tmp_path / "target", "--drafter", tmp_path / "drafter", "--json"]
+    words += [tmp_path / "out.json", "--prompts", 3, "--batch", 2, "--max-new-tokens", 4]
+    assert run(SCRIPT.main, SCRIPT.ReplayBenchmark, [str(word) for word in words]) == 0
+    report = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
+    for name in ("trajectories", "trace", "answer and trajectories", "answer and trace"):
+        median, low, high = report["ratios"][f"every arm / {name}"]
+        assert 0 < low <= median <= high
+    assert report["equal"] == [30, 30]
+    assert report["machine"]["threads"] >= 1
+    assert "replay equals real decoding in 30 of 30" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--prompts", "1"], "must be at least 2"),
+        (["--arms", "2,4"], "begin with 1"),
+        (["--temperature", "-1"], "temperature must be 0 or more"),
+    ],
+)
+def test_bad_flags(capsys, words, message):
+    assert run(SCRIPT.main, SCRIPT.ReplayBenchmark, words) == 2
+    assert message in capsys.readouterr().err

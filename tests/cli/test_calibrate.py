@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from blockpilot_rl.cli.calibrate import main
+from blockpilot_rl.decoding.calibration import Calibration
+from blockpilot_rl.sweeps.table import SweepTable
+from tests.synthetic import synthetic_table
+from tests.tiny_pair import PROMPTS, save_tiny_pair
+
+QUICK = ["--repeats", "2", "--contexts", "12,40", "--dtype", "float32"]
+
+
+@pytest.fixture(scope="module")
+def folder(trained, tmp_path_factory):
+    """A pair, prompts, and a sweep that claims to be of that pair."""
+    folder = tmp_path_factory.mktemp("calibrate")
+    save_tiny_pair(folder)
+    trained.drafter.save_pretrained(folder / "drafter")
+    (folder / "prompts.txt").write_text("\n".join(PROMPTS), encoding="utf-8")
+    table = synthetic_table(30).select_arms((1, 2, 8))
+    metadata = dataclasses.replace(table.metadata, fingerprint=trained.fingerprint)
+    dataclasses.replace(table, metadata=metadata).save(folder / "sweep")
+    return folder
+
+
+@pytest.fixture
+def call(folder):
+    pair = ["--target", folder / "target", "--drafter", folder / "drafter"]
+    return lambda *more: main([str(word) for word in (*pair, *QUICK, *more)])
+
+
+def test_a_profile_with_a_check(call, folder, tmp_path, capsys):
+    out = tmp_path / "profile.json"
+    words = ("--arms", "1,2,8", "--check", 6, "--prompts", folder / "prompts.txt")
+    assert call("--out", out, *words, "--max-new-tokens", 9) == 0
+    saved = Calibration.load(out)
+    assert saved.latency.block_sizes == (1, 2, 8)
+    assert saved.latency.medians["contexts"] == [12, 40]
+    assert np.array(saved.latency.medians["verify_intervals"]).shape == (2, 3, 2)
+    assert saved.check is not None
+    assert saved.check["pairs"] + saved.check["untimed"] == 6
+    assert saved.provenance["cpu"]
+    text = capsys.readouterr().out
+    assert "Time of a pass behind 40 tokens of context, float32" in text
+    assert f"target with drafter on {saved.device}: a further token" in text
+    assert f"in the median of {saved.check['pairs']} real decodes" in text
+
+
+def test_a_sweep_is_repriced_for_this_device(call, folder, tmp_path, capsys):
+    assert call("--sweep", folder / "sweep", "--out", tmp_path / "repriced") == 0
+    assert "30 rows of" in capsys.readouterr().out
+    old, new = SweepTable.load(folder / "sweep"), SweepTable.load(tmp_path / "repriced")
+    assert new.metadata.latency["block_sizes"] == [1, 2, 8]
+    assert new.metadata.latency_dtype == "float32"
+    assert "threads" in new.metadata.device
+    assert new.rows.equals(old.rows)
+    assert not np.allclose(new.seconds, old.seconds)
+
+
+def test_a_saved_profile_reprices_without_a_model(call, folder, tmp_path, capsys):
+    assert call("--arms", "1,2,8", "--out", tmp_path / "profile.json") == 0
+    saved = Calibration.load(tmp_path / "profile.json")
+    words = ["--sweep", str(folder / "sweep"), "--profile", str(tmp_path / "profile.json")]
+    for name in ("first", "second"):
+        assert main([*words, "--out", str(tmp_path / name)]) == 0
+    first, second = (SweepTable.load(tmp_path / name) for name in ("first", "second"))
+    np.testing.assert_array_equal(first.seconds, second.seconds)
+    assert first.metadata.latency == json.loads(json.dumps(saved.latency.to_dict()))
+    expected = saved.latency.decode_seconds(8, 20, first.accepted[0][2])
+    assert first.seconds[0, 2] == pytest.approx(expected)
+
+
+def test_a_foreign_sweep(call, tmp_path, capsys):
+    synthetic_table(10).save(tmp_path / "foreign")
+    assert call("--sweep", tmp_path / "foreign", "--out", tmp_path / "new") == 2
+    assert "name the sweep's pair with --target and --drafter" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--profile", "p.json"], "name one with --sweep"),
+        (["--profile", "p.json", "--sweep", "s", "--check", "3"], "drop --profile"),
+        (["--prompts", "p.txt"], "add --check N"),
+        (["--repeats", "0"], "--repeats must be at least 1"),
+        (["--check", "-1"], "--check must be at least 0"),
+        (["--max-new-tokens", "1"], "--max-new-tokens must be at least 2"),
+        (["--arms", "2,4"], "must be increasing block sizes that begin with 1"),
+        (["--arms", "x"], "--arms must be whole numbers"),
+        (["--dtype", "float7"], "unknown dtype 'float7'"),
+        (["--out", "."], "--out . is a folder"),
+        (["--sweep", "s", "--out", "."], ". exists; name a new folder"),
+    ],
+)
+def test_bad_input_is_one_line(words, message, capsys):
+    assert main(["--out", "never-written.json", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert err.count("\n") == 1

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from blockpilot_rl.decoding.calibration import (
+    Calibration,
+    Check,
+    Decoded,
+    _pairs,
+    check_profile,
+    describe_device,
+)
+from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.latency import measure_latency
+from blockpilot_rl.errors import BlockPilotError
+from tests.tiny_pair import PROMPTS, encode
+
+SIZES = (1, 2, 8)
+
+
+@pytest.fixture(scope="module")
+def decoder(trained):
+    return Decoder(trained)
+
+
+@pytest.fixture(scope="module")
+def profile(decoder):
+    return measure_latency(decoder, SIZES, contexts=(16, 48), repeats=2)
+
+
+def test_a_calibration_survives_its_file(decoder, profile, tmp_path):
+    check = Check((Decoded(2, 10, 20, 0.9, 1.0), Decoded(8, 10, 20, 1.05, 1.0)), 1)
+    saved = Calibration.of(decoder, profile, check)
+    saved.save(tmp_path / "profile.json")
+    loaded = Calibration.load(tmp_path / "profile.json")
+    assert loaded.latency == profile
+    assert loaded.fingerprint == decoder.pair.fingerprint
+    assert (loaded.dtype, loaded.device) == ("float32", describe_device(torch.device("cpu")))
+    assert loaded.provenance["cpus"] >= 1
+    assert loaded.check is not None
+    assert loaded.check["pairs"] == 2
+    assert loaded.check["untimed"] == 1
+    assert loaded.check["decodes"][0]["predicted"] == 0.9
+
+
+def test_errors_of_predictions():
+    """Ratios 0.9, 1.05, 1.1 and 1.0: errors 10, 5, 10 and 0 percent."""
+    decodes = [(2, 0.9), (2, 1.05), (8, 1.1), (8, 1.0)]
+    check = Check(tuple(Decoded(size, 10, 20, 2 * ratio, 2.0) for size, ratio in decodes))
+    assert check.median_error == pytest.approx(0.075)
+    low, high = check.interval()
+    assert 0 <= low < 0.075 < high <= 0.1 + 1e-9
+    values = check.to_dict()
+    assert values["bias"] == pytest.approx(0.025)
+    assert values["by_block_size"] == pytest.approx({2: -0.025, 8: 0.05})
+    assert np.isnan(Check(check.decodes[:1]).interval()).all()
+
+
+def test_real_decodes_are_checked(decoder, profile):
+    prompts = [encode(decoder.pair, text) for text in PROMPTS[1:]]
+    seen = []
+    check = check_profile(
+        decoder, profile, prompts, 7, max_new_tokens=12, progress=lambda *at: seen.append(at)
+    )
+    assert seen[-1] == (7, 7)
+    assert (len(check.decodes), check.untimed) == (7, 0)
+    counts = np.unique([item.block_size for item in check.decodes], return_counts=True)
+    assert counts[0].tolist() == list(SIZES)
+    assert set(counts[1].tolist()) == {2, 3}
+    for item in check.decodes:
+        assert item.tokens == 11
+        assert item.measured > 0
+    first = check.decodes[0]
+    prompt = next(ids for ids in prompts if ids.shape[1] == first.prompt_tokens)
+    accepted = decoder.generate(prompt, first.block_size, 12).accepted[1:]
+    predicted = profile.decode_seconds(first.block_size, first.prompt_tokens, accepted)
+    assert first.predicted == pytest.approx(predicted)
+
+
+def test_texts_without_a_decode_are_counted(trained, profile):
+    """A text that ends with its first token has nothing to time."""
+    first = int(Decoder(trained).prefill(encode(trained, PROMPTS[0]), 2).first_token)
+    stopping = Decoder(dataclasses.replace(trained, stop_token_ids=(first,)))
+    prompts = [encode(trained, PROMPTS[0])]
+    with pytest.raises(BlockPilotError, match="every text of the check ended"):
+        check_profile(stopping, profile, prompts, 2, max_new_tokens=4)
+
+
+@pytest.mark.parametrize("pairs", [0, 4])
+def test_too_many_pairs(decoder, profile, pairs):
+    with pytest.raises(BlockPilotError, match="1 prompts and 3 block sizes make 1 to 3"):
+        check_profile(decoder, profile, [encode(decoder.pair, "a b")], pairs)
+
+
+@pytest.mark.parametrize(("prompts", "sizes", "count"), [(5, 3, 15), (3, 7, 20), (100, 10, 100)])
+def test_pairs_differ_and_take_turns(prompts, sizes, count):
+    pairs = _pairs(prompts, sizes, count, np.random.default_rng(0))
+    assert len({tuple(pair) for pair in pairs.tolist()}) == count
+    for column, kinds in zip(pairs.T, (prompts, sizes), strict=True):
+        uses = np.bincount(column, minlength=kinds)
+        assert len(uses) == kinds
+        assert uses.max() - uses.min() <= max(1, count // kinds // 2)
+
+
+def test_what_is_no_calibration(tmp_path):
+    path = tmp_path / "profile.json"
+    with pytest.raises(BlockPilotError, match=r"make one with scripts/calibrate\.py"):
+        Calibration.load(path)
+    for text, message in (("{", "cannot be read as JSON"), ("[]", "is no calibration")):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(BlockPilotError, match=message):
+            Calibration.load(path)
+    names = [field.name for field in dataclasses.fields(Calibration)]
+    path.write_text(json.dumps({**dict.fromkeys(names, ""), "latency": {}}), encoding="utf-8")
+    with pytest.raises(BlockPilotError, match=r"profile\.json: not a latency profile"):
+        Calibration.load(path)

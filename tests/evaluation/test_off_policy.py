@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.evaluation.off_policy import (
+    LoggedDecisions,
+    evaluate_off_policy,
+    log_decisions,
+    predict_rewards,
+)
+from tests.synthetic import ARMS, synthetic_table
+
+
+@pytest.fixture(scope="module")
+def table():
+    return synthetic_table(n=600)
+
+
+def uniform(table) -> np.ndarray:
+    return np.full((len(table), len(ARMS)), 1 / len(ARMS))
+
+
+def preferring(table, sharpness: float) -> np.ndarray:
+    """A policy that prefers long blocks where the state tells of high acceptance."""
+    signal = table.states[:, [0]] - table.states[:, 0].mean()
+    scores = sharpness * signal * np.linspace(-1, 1, len(ARMS))
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def truth(table, probabilities: np.ndarray) -> float:
+    """What the policy earns, which only the full table knows."""
+    return float((probabilities * table.rewards).sum(axis=1).mean())
+
+
+@pytest.mark.parametrize("sharpness", [0.5, 3.0])
+def test_all_estimators_find_the_truth(table, sharpness):
+    target, logging = preferring(table, sharpness), preferring(table, -0.3)
+    known = truth(table, target)
+    assert abs(known - truth(table, logging)) > 0.05
+    errors = {name: [] for name in ("IPS", "SNIPS", "DM", "DR")}
+    for seed in range(20):
+        logged = log_decisions(table, logging, np.random.default_rng(seed))
+        weights = target[np.arange(len(table)), logged.arms] / logged.propensities
+        predictions = predict_rewards(logged, seed=seed)
+        rows = np.arange(len(table))
+        direct = (target * predictions).sum(axis=1)
+        surprise = weights * (logged.rewards - predictions[rows, logged.arms])
+        errors["IPS"].append((weights * logged.rewards).mean() - known)
+        errors["SNIPS"].append((weights * logged.rewards).sum() / weights.sum() - known)
+        errors["DM"].append(direct.mean() - known)
+        errors["DR"].append((direct + surprise).mean() - known)
+    found = evaluate_off_policy(logged, target, predictions)
+    for name, values in errors.items():
+        assert found[name].reward.value == pytest.approx(known + values[-1])
+    spread = {name: np.std(values) for name, values in errors.items()}
+    bias = {name: abs(np.mean(values)) for name, values in errors.items()}
+    for name in ("IPS", "SNIPS", "DR"):
+        assert bias[name] < 4 * spread[name] / np.sqrt(20)
+    assert spread["DR"] < spread["IPS"]
+    assert spread["SNIPS"] < spread["IPS"]
+
+
+def test_intervals_cover_the_truth_as_often_as_they_say(table):
+    target = preferring(table, 1.0)
+    known, covered = truth(table, target), 0
+    for seed in range(40):
+        logged = log_decisions(table, uniform(table), np.random.default_rng(seed))
+        estimate = evaluate_off_policy(logged, target, confidence=0.8)["DR"]
+        covered += estimate.reward.low <= known <= estimate.reward.high
+    assert 0.65 <= covered / 40 <= 0.95
+
+
+def test_judging_the_logging_policy_itself(table):
+    """All weights are 1: IPS is the mean of what was earned, and no decision is wasted."""
+    policy = preferring(table, 2.0)
+    logged = log_decisions(table, policy, np.random.default_rng(0))
+    found = evaluate_off_policy(logged, policy)
+    assert found["IPS"].reward.value == pytest.approx(logged.rewards.mean())
+    assert found["IPS"].reward == pytest.approx(found["SNIPS"].reward)
+    assert found["IPS"].effective_sample_size == pytest.approx(len(table))
+    assert found["DM"].effective_sample_size is None
+
+
+def test_a_policy_far_from_the_logged_one_has_few_effective_samples(table):
+    logged = log_decisions(table, preferring(table, 2.0), np.random.default_rng(0))
+    near = evaluate_off_policy(logged, preferring(table, 1.5))["DR"]
+    far = evaluate_off_policy(logged, preferring(table, -2.0))["DR"]
+    assert far.effective_sample_size < near.effective_sample_size / 2
+
+
+def test_a_wrong_model_is_mended_by_the_propensities(table):
+    target = preferring(table, 1.0)
+    known = truth(table, target)
+    logged = log_decisions(table, uniform(table), np.random.default_rng(0))
+    wrong = np.full((len(table), len(ARMS)), 3.0)
+    found = evaluate_off_policy(logged, target, wrong)
+    assert found["DM"].reward == pytest.approx((3.0, 3.0, 3.0))
+    assert found["DR"].reward.low < known < found["DR"].reward.high
+
+
+def test_decisions_on_one_prompt_are_one_cluster(table):
+    logged = log_decisions(table, uniform(table), np.random.default_rng(0))
+    target = preferring(table, 1.0)
+    columns = {
+        name: np.concatenate([getattr(logged, name)] * 4)
+        for name in ("states", "arms", "propensities", "rewards", "prompt_ids")
+    }
+    repeated = LoggedDecisions(**columns, num_arms=logged.num_arms)
+    predictions = predict_rewards(logged)
+    once = evaluate_off_policy(logged, target, predictions)["DR"].reward
+    again = evaluate_off_policy(repeated, np.tile(target, (4, 1)), np.tile(predictions, (4, 1)))
+    assert again["DR"].reward == pytest.approx(once)
+
+
+def test_predictions_come_from_other_prompts(table):
+    """Changing the rewards of one prompt does not change its own prediction."""
+    logged = log_decisions(table, uniform(table), np.random.default_rng(0))
+    rewards = logged.rewards.copy()
+    rewards[7] += 100
+    changed = dataclasses.replace(logged, rewards=rewards)
+    before, after = predict_rewards(logged), predict_rewards(changed)
+    np.testing.assert_array_equal(before[7], after[7])
+    assert (before != after).any()
+
+
+def test_an_arm_that_was_never_chosen_gets_the_mean(table):
+    probabilities = uniform(table)
+    probabilities[:, 4], probabilities[:, 3] = 0, 0.4
+    logged = log_decisions(table, probabilities, np.random.default_rng(0))
+    assert (logged.arms < 4).all()
+    predictions = predict_rewards(logged)[:, 4]
+    assert np.abs(predictions - logged.rewards.mean()).max() < 0.1
+
+
+def test_logged_arms_follow_the_probabilities(table):
+    policy = np.tile([0.1, 0.0, 0.5, 0.0, 0.4], (len(table), 1))
+    logged = log_decisions(table, policy, np.random.default_rng(0))
+    shares = np.bincount(logged.arms, minlength=5) / len(table)
+    np.testing.assert_allclose(shares, policy[0], atol=0.06)
+    np.testing.assert_array_equal(logged.propensities, policy[0][logged.arms])
+    np.testing.assert_array_equal(logged.rewards, table.rewards[np.arange(600), logged.arms])
+
+
+def test_a_log_is_read_with_the_states_of_its_prompts(table):
+    frame = pd.DataFrame(
+        {
+            "prompt_id": table.rows["id"][[5, 0, 5]].to_list(),
+            "block_size": [8, 1, 2],
+            "reward": [1.5, 1.0, 1.2],
+            "propensity": [0.5, 0.25, 1.0],
+        }
+    )
+    logged = LoggedDecisions.from_frame(frame, table)
+    np.testing.assert_array_equal(logged.states, table.states[[5, 0, 5]])
+    assert logged.arms.tolist() == [3, 0, 1]
+    assert logged.rewards.tolist() == [1.5, 1.0, 1.2]
+    with pytest.raises(BlockPilotError, match="prompt stranger, which the sweep lacks"):
+        LoggedDecisions.from_frame(frame.assign(prompt_id="stranger"), table)
+    with pytest.raises(BlockPilotError, match="lack the columns"):
+        LoggedDecisions.from_frame(frame.drop(columns="propensity"), table)
+    with pytest.raises(BlockPilotError, match="block size 3 is not an arm"):
+        LoggedDecisions.from_frame(frame.assign(block_size=3), table)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("propensities", 0.0, "decision 2 has a propensity outside"),
+        ("propensities", 1.1, "decision 2 has a propensity outside"),
+        ("rewards", np.nan, "decision 2 has a reward"),
+        ("arms", 9, "decision 2 has an arm outside"),
+    ],
+)
+def test_a_bad_decision_is_named(table, column, value, message):
+    logged = log_decisions(table, uniform(table), np.random.default_rng(0))
+    values = getattr(logged, column).copy()
+    values[2] = value
+    with pytest.raises(BlockPilotError, match=message):
+        dataclasses.replace(logged, **{column: values})
+
+
+def test_what_does_not_fit_is_refused(table):
+    logged = log_decisions(table, uniform(table), np.random.default_rng(0))
+    with pytest.raises(BlockPilotError, match="must both be"):
+        evaluate_off_policy(logged, uniform(table)[:5])
+    with pytest.raises(BlockPilotError, match="sum to 1"):
+        evaluate_off_policy(logged, 2 * uniform(table))
+    with pytest.raises(BlockPilotError, match="one length"):
+        dataclasses.replace(logged, rewards=logged.rewards[:3])

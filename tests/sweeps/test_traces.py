@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from blockpilot_rl.decoding.replay import Trace
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.sweeps import traces as module
+from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.traces import TRACE_FILE, load_traces, save_sweep
+from tests.synthetic import ARMS, synthetic_table
+
+ROWS = (5, 0, 17)
+
+
+def trace_of(table: SweepTable, row: int) -> Trace:
+    """A trace with the row's own trajectories; what lies beside them is made up."""
+    rng = np.random.default_rng(row)
+    anchors = int(table.emitted[row])
+    left = np.arange(anchors, 0, -1)[:, None]
+    accepted = np.minimum(rng.integers(1, np.array(ARMS) + 1, (anchors, len(ARMS))), left)
+    for arm, lengths in enumerate(table.accepted[row]):
+        accepted[np.cumsum([0, *lengths[:-1]]), arm] = lengths
+    confidences = rng.uniform(size=(anchors, ARMS[-1] - 1))
+    return Trace(accepted.astype(np.int16), confidences.astype(np.float16))
+
+
+@pytest.fixture(scope="module")
+def table():
+    return synthetic_table(20)
+
+
+@pytest.fixture
+def folder(table, tmp_path):
+    save_sweep(tmp_path / "sweep", table, {row: trace_of(table, row) for row in ROWS})
+    return tmp_path / "sweep"
+
+
+def assert_same(ours: Trace, theirs: Trace) -> None:
+    for name in ("accepted", "confidences"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+        assert getattr(ours, name).dtype == getattr(theirs, name).dtype
+
+
+def test_what_was_saved_is_loaded_by_row(folder, table):
+    found = load_traces(folder, SweepTable.load(folder))
+    assert sorted(found) == sorted(ROWS)
+    for row in ROWS:
+        assert_same(found[row], trace_of(table, row))
+        steps = [found[row].trajectory(arm) for arm in range(len(ARMS))]
+        assert steps == [lengths.tolist() for lengths in table.accepted[row]]
+
+
+def test_rows_of_a_selection_are_counted_in_it(folder, table):
+    some = SweepTable.load(folder).select_rows(np.array([17, 3, 5]))
+    found = load_traces(folder, some)
+    assert sorted(found) == [0, 2]
+    assert_same(found[0], trace_of(table, 17))
+
+
+def test_seeds_and_temperatures_are_told_apart(table, tmp_path):
+    twice = dataclasses.replace(table, rows=table.rows.copy())
+    twice.rows.loc[[1, 2], ["id", "split"]] = twice.rows.loc[0, ["id", "split"]].to_list()
+    twice.rows.loc[[1, 2], ["temperature", "seed"]] = [[1.0, 0], [1.0, 4]]
+    save_sweep(tmp_path / "sweep", twice, {row: trace_of(twice, row) for row in (0, 2)})
+    found = load_traces(tmp_path / "sweep", SweepTable.load(tmp_path / "sweep"))
+    assert sorted(found) == [0, 2]
+
+
+def test_a_sweep_without_traces(table, tmp_path, monkeypatch):
+    save_sweep(tmp_path / "sweep", table, {})
+    assert not (tmp_path / "sweep" / TRACE_FILE).exists()
+    monkeypatch.setattr(module, "BUNDLED_SWEEP", tmp_path / "sweep")
+    for folder in (tmp_path / "sweep", None):
+        with pytest.raises(BlockPilotError, match=r"no traces; record it with .*--trace"):
+            load_traces(folder, table)
+
+
+def test_the_table_does_not_read_traces(folder):
+    (folder / TRACE_FILE).write_bytes(b"anything")
+    assert len(SweepTable.load(folder)) == 20
+
+
+def test_the_file_is_plain_parquet(folder):
+    schema = pq.read_schema(folder / TRACE_FILE)
+    assert str(schema.field("accepted_8").type) == "list<element: int16>"
+    assert str(schema.field("confidences").type) == "list<element: halffloat>"
+    assert len(pd.read_parquet(folder / TRACE_FILE)) == 3
+
+
+def change(folder, column, value):
+    """Change a cell of row 1, which is row 5 of the sweep."""
+    path = folder / TRACE_FILE
+    frame = pd.read_parquet(path)
+    old = frame[column]
+    frame[column] = [value(item) if row == 1 else item for row, item in enumerate(old)]
+    frame.to_parquet(path)
+
+
+def with_first(value):
+    return lambda array: np.concatenate([[value], array[1:]]).astype(array.dtype)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("accepted_8", lambda a: a[:-1], "different numbers of anchors"),
+        ("accepted_8", with_first(0), "emits no token, more than its block"),
+        ("accepted_8", with_first(9), "emits no token, more than its block"),
+        ("accepted_1", with_first(2), "emits no token, more than its block"),
+        ("accepted_16", lambda a: with_first(2)(a[::-1])[::-1], "past the end"),
+        ("confidences", lambda a: a[:-1], "confidences for"),
+        ("confidences", with_first(np.nan), "no probability"),
+        ("confidences", with_first(1.5), "no probability"),
+    ],
+)
+def test_a_broken_row_is_named(folder, table, column, value, message):
+    change(folder, column, value)
+    with pytest.raises(BlockPilotError, match=rf"row 1 \({table.rows['id'][5]}\) .*{message}"):
+        load_traces(folder, table)
+
+
+@pytest.mark.parametrize("column", ["id", "seed", "accepted_4", "confidences"])
+def test_an_empty_cell_is_named(folder, table, column):
+    change(folder, column, lambda _: None)
+    with pytest.raises(BlockPilotError, match=f"row 1 has no {column}"):
+        load_traces(folder, table)
+
+
+def test_a_duplicate_is_named(folder, table):
+    change(folder, "id", lambda _: table.rows["id"][0])
+    with pytest.raises(BlockPilotError, match="row 1 repeats an id, temperature and seed"):
+        load_traces(folder, table)
+
+
+def test_a_trace_of_another_recording(folder, table):
+    """Valid by itself, but the sweep says otherwise."""
+    longer = next(i for i, length in enumerate(table.accepted[5][3]) if length > 1)
+    at = int(table.accepted[5][3][:longer].sum())
+
+    def shorten(array):
+        array = array.copy()
+        array[at] -= 1
+        return array
+
+    change(folder, "accepted_8", shorten)
+    with pytest.raises(BlockPilotError, match=r"contradicts accepted_8 .* another recording"):
+        load_traces(folder, table)
+
+
+def test_a_missing_arm_and_an_arm_too_many(folder, table):
+    with pytest.raises(BlockPilotError, match=r"also has the block sizes \['accepted_8'\]"):
+        load_traces(folder, table.select_arms((1, 2, 4, 16)))
+    path = folder / TRACE_FILE
+    pd.read_parquet(path).drop(columns="accepted_4").to_parquet(path)
+    with pytest.raises(BlockPilotError, match=r"lacks the columns \['accepted_4'\]"):
+        load_traces(folder, table)
+
+
+@pytest.mark.parametrize("keep", [0, 100, -20])
+def test_a_truncated_file(folder, table, keep):
+    path = folder / TRACE_FILE
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(BlockPilotError, match=r"trace\.parquet is corrupt"):
+        load_traces(folder, table)
