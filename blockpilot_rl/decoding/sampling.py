@@ -109,11 +109,11 @@ class Sampling:
         """The warpers that transformers' `generate` would use."""
         warpers = LogitsProcessorList()
         if self.temperature > 0:
-            warpers.append(TemperatureLogitsWarper(self.temperature))
+            warpers.append(TemperatureLogitsWarper(float(self.temperature)))
         if self.top_k > 0:
             warpers.append(TopKLogitsWarper(self.top_k))
         if self.top_p < 1:
-            warpers.append(TopPLogitsWarper(self.top_p))
+            warpers.append(TopPLogitsWarper(float(self.top_p)))
         return warpers
 
 

@@ -81,6 +81,12 @@ def test_top_k_and_top_p_limit_the_choice() -> None:
     assert top_p == {0}
 
 
+def test_whole_numbers_are_temperatures_too() -> None:
+    logits = torch.randn(6, 50, generator=torch.Generator().manual_seed(0))
+    whole = Sampler(Sampling(temperature=1, top_p=1, seed=2), 50).choose(logits, 3)
+    assert torch.equal(whole, Sampler(Sampling(temperature=1.0, seed=2), 50).choose(logits, 3))
+
+
 def test_noise_depends_on_seed_and_position_alone() -> None:
     assert torch.equal(gumbel(3, 5, 100), gumbel(3, 5, 100))
     assert not torch.equal(gumbel(3, 5, 100), gumbel(5, 3, 100))
