@@ -14,6 +14,7 @@ from blockpilot_rl.agents.base import standardisation
 from blockpilot_rl.agents.hyperparameters import require, require_network
 from blockpilot_rl.agents.iterative import IterativeAgent, Snapshot
 from blockpilot_rl.agents.monitor import Monitor
+from blockpilot_rl.agents.optimizer import BiasSparingAdamW
 from blockpilot_rl.policies.policy import BlockSizePolicy, PolicyConfig
 from blockpilot_rl.sweeps.table import SweepTable
 
@@ -28,7 +29,7 @@ class NetworkHyperparams:
         epochs: Passes over the training prompts.
         batch_size: Prompts per update.
         learning_rate: Of AdamW.
-        weight_decay: Of AdamW.
+        weight_decay: Of AdamW, of weights alone and not of biases.
     """
 
     hidden: tuple[int, ...]
@@ -136,7 +137,7 @@ class FullInformationAgent(IterativeAgent[N]):
 
     def _train_network(self, network: BlockSizePolicy) -> None:
         self.network = network.to(self.device).train()
-        self.optimizer = torch.optim.AdamW(
+        self.optimizer = BiasSparingAdamW(
             self.network.parameters(),
             lr=self.hyperparams.learning_rate,
             weight_decay=self.hyperparams.weight_decay,

@@ -13,6 +13,7 @@ from torch import nn
 from blockpilot_rl.agents.bandit import BanditAgent, BanditHyperparams, one_hot, sampled_shares
 from blockpilot_rl.agents.hyperparameters import ACTIVATIONS, require, require_network
 from blockpilot_rl.agents.iterative import Snapshot
+from blockpilot_rl.agents.optimizer import BiasSparingAdamW
 from blockpilot_rl.agents.ridge_models import RidgeModels
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import SweepTable
@@ -33,7 +34,7 @@ class NeuralLinearHyperparams(BanditHyperparams):
         minibatch_size: Decisions per gradient step.
         buffer_size: Latest decisions to train on and to keep for the linear models.
         learning_rate: Of AdamW.
-        weight_decay: Of AdamW.
+        weight_decay: Of AdamW, of weights alone and not of biases.
         noise: Standard deviation of the reward that the posterior assumes.
         posterior_draws: Draws that the propensities are estimated by.
     """
@@ -111,7 +112,7 @@ class NeuralLinearAgent(BanditAgent[NeuralLinearHyperparams, NeuralLinearModel])
 
     def _new_optimizer(self) -> torch.optim.Optimizer:
         settings = self.hyperparams
-        return torch.optim.AdamW(
+        return BiasSparingAdamW(
             [*self.model.body.parameters(), *self.model.readout.parameters()],
             lr=settings.learning_rate,
             weight_decay=settings.weight_decay,

@@ -25,6 +25,7 @@ from blockpilot_rl.agents.exploring import ExploringAgent, ExploringHyperparams
 from blockpilot_rl.agents.hyperparameters import ACTIVATIONS, require, require_network
 from blockpilot_rl.agents.iterative import Snapshot
 from blockpilot_rl.agents.monitor import Monitor
+from blockpilot_rl.agents.optimizer import BiasSparingAdamW
 from blockpilot_rl.envs.vector import BlockSizeVecEnv
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.policies.policy import BlockSizePolicy
@@ -43,7 +44,7 @@ class SB3Hyperparams(ExploringHyperparams):
     Attributes:
         n_envs: Decisions per environment step.
         learning_rate: Of AdamW.
-        weight_decay: Of AdamW.
+        weight_decay: Of AdamW, of weights alone and not of biases.
         max_grad_norm: Clipping of the gradient.
         hidden: Widths of the hidden layers.
         activation: `tanh` or `relu`.
@@ -129,7 +130,7 @@ class SB3Agent(ExploringAgent[S]):
                     "net_arch": list(settings.hidden),
                     "activation_fn": ACTIVATIONS[settings.activation],
                     "features_extractor_class": Standardise,
-                    "optimizer_class": torch.optim.AdamW,
+                    "optimizer_class": BiasSparingAdamW,
                     "optimizer_kwargs": {"weight_decay": settings.weight_decay},
                 },
                 **self._settings(),

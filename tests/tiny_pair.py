@@ -16,7 +16,8 @@ from blockpilot_rl.decoding.batched import Continuation, continue_batch
 from blockpilot_rl.decoding.forward import target_forward
 from blockpilot_rl.models.drafter import DFlashConfig, DFlashDraftModel
 from blockpilot_rl.models.pairs import Pair, load_pair
-from blockpilot_rl.training.recipe import RecipeConfig, Trainer, new_drafter
+from blockpilot_rl.training.initial import new_drafter
+from blockpilot_rl.training.recipe import RecipeConfig, Trainer
 
 VOCABULARY = 64
 MASK = VOCABULARY - 1

@@ -8,24 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from blockpilot_rl.agents import make_agent
+from blockpilot_rl.cli.arms import select_arms
+from blockpilot_rl.cli.console import open_console, render
 from blockpilot_rl.cli.experiments import CLASSIFIER, Laboratory, Splits
-from blockpilot_rl.cli.lists import whole_numbers, words
+from blockpilot_rl.cli.lists import words
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.compare import compare
 from blockpilot_rl.evaluation.controls import refuse_overlap
 from blockpilot_rl.evaluation.oracle import temperatures
-from blockpilot_rl.evaluation.paper_table import window_arms
 from blockpilot_rl.evaluation.report import write_report
 from blockpilot_rl.evaluation.results import Comparison
 from blockpilot_rl.evaluation.tables import (
-    TextTable,
     arms_table,
     budget_table,
     crossfit_line,
@@ -42,7 +40,6 @@ from blockpilot_rl.provenance import provenance
 from blockpilot_rl.sweeps.table import SweepTable
 
 _ALWAYS_SHOWN = ("fixed", "random", "oracle")
-_PIPED_WIDTH = 140
 
 
 @dataclass(frozen=True)
@@ -132,8 +129,6 @@ class CompareConfig:
             raise BlockPilotError(
                 f"--confidence must lie between 0 and 1, such as 0.95, got {self.confidence:g}"
             )
-        if self.arms is not None and self.window is not None:
-            raise BlockPilotError("--arms and --window both name the block sizes; give one of them")
         for name in ("window", "paper_window", "family_margin"):
             if (getattr(self, name) or 0) < 0:
                 raise BlockPilotError(
@@ -168,7 +163,7 @@ def compare_agents(config: CompareConfig) -> None:
     splits = Splits.of(_selected(config))
     # The comparison checks this too, but after minutes of training.
     refuse_overlap((splits.train, splits.validation), splits.test)
-    console = Console(stderr=config.json == "-", highlight=False, markup=False)
+    console = open_console(config.json)
     laboratory = Laboratory(
         algos=[name for name in words(config.algos) if name not in _ALWAYS_SHOWN],
         seeds=range(config.seed, config.seed + config.seeds),
@@ -202,17 +197,7 @@ def _selected(config: CompareConfig) -> SweepTable:
                 f"--temperature {config.temperature:g} was not recorded; the sweep has {known}"
             )
         sweep = sweep.select_rows(found == config.temperature)
-    if config.arms is not None:
-        return sweep.select_arms(whole_numbers(config.arms, "--arms"))
-    if config.window is None:
-        return sweep
-    near = window_arms(sweep, config.window)
-    if len(near) == 1:
-        raise BlockPilotError(
-            f"--window {config.window} holds no recorded block size: the drafter's own is "
-            f"{sweep.metadata.default_block_size}, recorded are {', '.join(map(str, sweep.arms))}"
-        )
-    return sweep.select_arms(near)
+    return select_arms(sweep, config.arms, config.window)
 
 
 def _compare(config: CompareConfig, laboratory: Laboratory, splits: Splits) -> Comparison:
@@ -242,33 +227,15 @@ def _compare(config: CompareConfig, laboratory: Laboratory, splits: Splits) -> C
 
 
 def _print(comparison: Comparison, config: CompareConfig, console: Console) -> None:
-    if not console.is_terminal:
-        console.width = _PIPED_WIDTH
     always = (summary_table, decoding_table, arms_table, family_table)
     asked_for = (left_out_table, learning_table, budget_table)
     tables = [make(comparison) for make in (*always, *asked_for)]
     for table in (*tables, *paper_tables(comparison)):
         if table is not None:
-            console.print(_render(table))
+            console.print(render(table))
     console.print(crossfit_line(comparison), soft_wrap=True)
     for note in comparison.notes:
         console.print(f"Note: {note}.", soft_wrap=True)
     if config.shuffle_states:
         console.print("Control: the agents learned from shuffled states.")
     console.print(verdict_line(comparison), style="bold", soft_wrap=True)
-
-
-def _render(table: TextTable) -> Table:
-    rendered = Table(
-        title=table.title,
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        collapse_padding=True,
-    )
-    for index, column in enumerate(table.columns):
-        rendered.add_column(column, justify="right" if index else "left", overflow="fold")
-    for row in table.rows:
-        rendered.add_row(*row)
-    return rendered

@@ -22,7 +22,8 @@ from blockpilot_rl.models.pairs import Pair, load_pair
 from blockpilot_rl.sweeps.continuations import ContinuationStore
 from blockpilot_rl.sweeps.prompts import builtin_suite
 from blockpilot_rl.training.acceptance import acceptance_report, acceptance_table
-from blockpilot_rl.training.recipe import RecipeConfig, Trainer, choose_mask_token, new_drafter
+from blockpilot_rl.training.initial import choose_mask_token, new_drafter, pretrained_drafter
+from blockpilot_rl.training.recipe import RecipeConfig, Trainer
 
 _RECIPE = RecipeConfig()
 
@@ -43,6 +44,12 @@ class TrainDrafterConfig:
     suite_size: int = arg(12000, help="prompts of the built-in suite; its drafter split is used")
     max_new_tokens: int = arg(128, help="budget of each response")
     part: str = arg("1/1", metavar="I/N", help="make only corpus part I of N, then stop (N > 1)")
+    init: str | None = arg(
+        None,
+        metavar="DRAFTER",
+        help="hub id or folder of a drafter to start from (default: random weights); its layers, "
+        "target layers, draft vocabulary and mask token are kept",
+    )
     steps: int = arg(_RECIPE.steps, help="optimiser steps")
     sequences: int = arg(_RECIPE.sequences, help="sequences per step")
     queries: int = arg(_RECIPE.queries, help="positions to denoise per sequence and step")
@@ -111,6 +118,9 @@ def train_drafter(config: TrainDrafterConfig) -> None:
     console = Console(stderr=True)
     out, recipe = Path(config.out), config.recipe()
     pair = load_pair(config.target, None, config.dtype, config.device, with_drafter=False)
+    start = None
+    if config.init is not None:
+        start, recipe = pretrained_drafter(config.init, pair, recipe)
     check_layer_ids(pair.target, recipe.target_layer_ids)
     if config.mask_token_id is not None:
         check_mask_token(pair.target, config.mask_token_id)
@@ -130,14 +140,16 @@ def train_drafter(config: TrainDrafterConfig) -> None:
         console.print(f"part {config.part} of the corpus is done; run without --part to train")
         return
     answers = [answer for shard in store.read() for answer in shard.continuations]
-    mask = config.mask_token_id
-    if mask is None:
-        mask = choose_mask_token(pair, answers)
-    trainer = Trainer(new_drafter(pair, answers, mask, recipe), pair, answers, recipe)
+    if start is None:
+        mask = config.mask_token_id
+        if mask is None:
+            mask = choose_mask_token(pair, answers)
+        start = new_drafter(pair, answers, mask, recipe)
+    trainer = Trainer(start, pair, answers, recipe)
     _train(trainer, out, console)
     with atomic_directory(out / "drafter", overwrite=True) as partial:
         trainer.export().save_pretrained(partial)
-    _report(config, pair, out, console)
+    _report(config, recipe, pair, out, console)
 
 
 def _train(trainer: Trainer, out: Path, console: Console) -> None:
@@ -155,7 +167,9 @@ def _train(trainer: Trainer, out: Path, console: Console) -> None:
         trainer.run(out / "checkpoint.pt", log)
 
 
-def _report(config: TrainDrafterConfig, pair: Pair, out: Path, console: Console) -> None:
+def _report(
+    config: TrainDrafterConfig, recipe: RecipeConfig, pair: Pair, out: Path, console: Console
+) -> None:
     """Report acceptance in real decoding on prompts that no drafter was trained on."""
     target = config.target or None
     tested = load_pair(target, out / "drafter", config.dtype, config.device)
@@ -171,5 +185,5 @@ def _report(config: TrainDrafterConfig, pair: Pair, out: Path, console: Console)
     console.print(acceptance_table(report))
     for warning in report["warnings"]:
         print("warning:", warning, file=sys.stderr)
-    write_json(out / "drafter" / "acceptance.json", {**report, "recipe": config.recipe()})
+    write_json(out / "drafter" / "acceptance.json", {**report, "recipe": recipe})
     console.print(f"drafter in {out / 'drafter'}")

@@ -13,7 +13,6 @@ from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.oracle import oracle_arms
 from blockpilot_rl.sweeps.table import SweepTable
 
-_FEW_PROMPTS = 10
 _HONEST_SHARE = 0.9
 _SIGNIFICANCE = 1e-4
 
@@ -53,15 +52,17 @@ def refuse_copied_answers(
     - Choices equal the oracle's on all test prompts, or on so many that the agreement surely lies
       above 90% of the way from the best constant choice to the oracle.
     - Choices agree with the oracle on test prompts surely more often than on validation prompts.
-      The splits are alike, and what is selected on validation prompts rather does better there.
+      Splits by a hash of the prompt are alike, and what is selected on validation prompts rather
+      does better there.
 
-    Where one arm is fastest everywhere, or there are so few prompts that chance could do it,
-    agreement shows nothing and is let pass.
+    Where the same arm is fastest on so many prompts, or there are so few of them, that chance could
+    do it, agreement shows nothing and is let pass.
 
     Args:
         choices: Choices of each agent.
         test: Table that they were made on.
-        validation: Table of `Choices.validation`; it must be of the same families as the test's.
+        validation: Table of `Choices.validation`; one of other families than the test's is not
+            alike and not looked at.
 
     Raises:
         BlockPilotError: If an agent's choices are the oracle's.
@@ -69,7 +70,7 @@ def refuse_copied_answers(
     rows = _first_rows(test)
     answers = oracle_arms(test)[rows]
     constant = np.unique(answers, return_counts=True)[1].max() / len(answers)
-    if not choices or len(answers) < _FEW_PROMPTS or constant == 1:
+    if not choices or constant ** len(answers) > _SIGNIFICANCE:
         return
     honest = constant + _HONEST_SHARE * (1 - constant)
     # Every seed of every agent is another chance of a false alarm.
@@ -83,7 +84,7 @@ def refuse_copied_answers(
                     f"leakage: agent {name!r} chooses the fastest arm on {hits} of {len(answers)} "
                     "test prompts, which takes knowing their answers; only the oracle may"
                 )
-            if validation is None or chosen.validation is None:
+            if validation is None or chosen.validation is None or not _alike(validation, test):
                 continue
             held = _first_rows(validation)
             right = chosen.validation[seed, held] == oracle_arms(validation)[held]
@@ -119,6 +120,11 @@ def _hidden_states(table: SweepTable) -> list[bytes]:
     if "last_hidden" not in layout.names:
         return []
     return [state.tobytes() for state in table.states[:, layout.columns(["last_hidden"])]]
+
+
+def _alike(first: SweepTable, second: SweepTable) -> bool:
+    """Whether two tables have prompts of the same families."""
+    return set(first.rows["family"]) == set(second.rows["family"])
 
 
 def _first_rows(table: SweepTable) -> np.ndarray:

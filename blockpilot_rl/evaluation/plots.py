@@ -139,6 +139,7 @@ def plot_arms(comparison: Comparison) -> Figure:
         axes.yaxis.set_major_formatter(PercentFormatter(1))
         axes.set_ylim(0, 1)
         axes.set_yticks([0, 0.5, 1])
+        axes.set_axisbelow(True)
         axes.grid(axis="y", alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     figure.supxlabel("block size", fontsize=10)

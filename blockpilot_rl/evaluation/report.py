@@ -191,10 +191,10 @@ def _figures(comparison: Comparison) -> dict[str, str]:
     if verdict.best_agent is not None:
         best = comparison.agents[verdict.best_agent]
         value, low, high = best.gain
-        over = f"{verdict.best_agent} over best fixed ({100 * low:+.1f} to {100 * high:+.1f})"
-        figures[over] = f"{value:+.1%}"
-        figures["of the gap to the oracle closed"] = f"{best.gap_closed:.0%}"
+        over = f"{verdict.best_agent} over best fixed ({100 * low:+z.1f} to {100 * high:+z.1f})"
+        figures[over] = f"{value:+z.1%}"
+        figures["of the gap to the oracle closed"] = f"{best.gap_closed:z.0%}"
         figures["a decision takes"] = f"{best.policy_microseconds:.0f} µs"
-    figures["oracle over best fixed"] = f"{comparison.oracle.gain.value:+.1%}"
+    figures["oracle over best fixed"] = f"{comparison.oracle.gain.value:+z.1%}"
     figures["test prompts"] = f"{comparison.split['test_prompts']:,}"
     return figures

@@ -140,16 +140,19 @@ def learning_table(comparison: Comparison) -> TextTable | None:
 
 
 def budget_table(comparison: Comparison) -> TextTable | None:
-    """Regret and share of the gap closed for what was paid in decodes, at either price."""
+    """Gain over best fixed for what was paid in decodes, at either price."""
     titles = {"decode": "a decode per label", "replay": "labels by replay"}
     rows = [
-        [name, titles[price], f"{point.decodes:,}", f"{point.regret:.3f}", gain_text(point.gain)]
+        [name, titles[price], *(f"{p.decodes:,}: {p.gain.value:+z.1%}" for p in points)]
         for price, curves in comparison.budget_curves.items()
         for name, points in curves.items()
-        for point in points
     ]
-    columns = ["agent", "price", "decodes", "regret", "gain over best fixed"]
-    return TextTable("What the decodes paid for training bring", columns, rows) if rows else None
+    if not rows:
+        return None
+    width = max(map(len, rows))
+    columns = ["decodes: gain over best fixed", "price", *[""] * (width - 2)]
+    padded = [row + ["–"] * (width - len(row)) for row in rows]
+    return TextTable("What the decodes paid for training bring", columns, padded)
 
 
 def off_policy_table(comparison: Comparison) -> TextTable | None:
@@ -232,12 +235,12 @@ def _share(interval: Interval) -> str:
     if math.isnan(interval.value):
         return "–"
     if math.isnan(interval.low) or interval.low == interval.high:
-        return f"{interval.value:.0%}"
-    return f"{interval.value:.0%} ({100 * interval.low:.0f}, {100 * interval.high:.0f})"
+        return f"{interval.value:z.0%}"
+    return f"{interval.value:z.0%} ({100 * interval.low:z.0f}, {100 * interval.high:z.0f})"
 
 
 def gain_text(gain: Interval) -> str:
     """Render a gain in percent with its interval, if it has one."""
     if math.isnan(gain.low):
-        return f"{gain.value:+.1%}"
-    return f"{gain.value:+.1%} ({100 * gain.low:+.1f}, {100 * gain.high:+.1f})"
+        return f"{gain.value:+z.1%}"
+    return f"{gain.value:+z.1%} ({100 * gain.low:+z.1f}, {100 * gain.high:+z.1f})"

@@ -43,16 +43,16 @@ def decide(
     judged = f"{'within' if within else 'beyond'} the margin of {family_margin:.1%}"
     fixed = "plain decoding" if best_fixed == 1 else f"the best fixed size {best_fixed}"
     adjusted = f", adjusted for {len(choices)} agents" if len(choices) > 1 else ""
-    interval = f"{100 * level:.3g}% interval {gain.low:+.1%} to {gain.high:+.1%}{adjusted}"
+    interval = f"{100 * level:.3g}% interval {gain.low:+z.1%} to {gain.high:+z.1%}{adjusted}"
     if gain.low > 0:
         reason = (
-            f"{best} gains {gain.value:+.1%} in mean speedup over {fixed} ({interval}), its own "
-            f"decisions included, and {outcome.total_gain.value:+.1%} in total time; in its worst "
-            f"family, {worst}, it has {loss.value:+.1%}{'' if loss.value >= 0 else ', ' + judged}"
+            f"{best} gains {gain.value:+z.1%} in mean speedup over {fixed} ({interval}), its own "
+            f"decisions included, and {outcome.total_gain.value:+z.1%} in total time; in its worst "
+            f"family, {worst}, it has {loss.value:+z.1%}{'' if loss.value >= 0 else ', ' + judged}"
         )
     else:
         reason = (
-            f"no agent surely gains over {fixed}: the best of them, {best}, has {gain.value:+.1%} "
+            f"no agent surely gains over {fixed}: the best of them, {best}, has {gain.value:+z.1%} "
             f"in mean speedup ({interval}), its own decisions included"
         )
     return Verdict(

@@ -8,7 +8,6 @@ ones were accepted (DFlash: weight `exp(-(k - 1) / gamma)` at position `k`).
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ import torch.nn.functional as F
 from blockpilot_rl.decoding.batched import Continuation
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_write
-from blockpilot_rl.models.drafter import DFlashConfig, DFlashDraftModel
+from blockpilot_rl.models.drafter import DFlashDraftModel
 from blockpilot_rl.models.pairs import Pair
 from blockpilot_rl.training.batches import Batch, sample_batch, training_example
 
@@ -43,6 +42,7 @@ class RecipeConfig:
         layers: Drafter layers.
         target_layer_ids: 0-based target layers whose outputs are the features.
         draft_vocab_size: Most frequent response tokens that may be drafted.
+        init: Name of the drafter whose weights training starts from; None for random ones.
         seed: Of initial weights and batches.
         checkpoint_every: Steps between checkpoints.
     """
@@ -60,6 +60,7 @@ class RecipeConfig:
     layers: int = 3
     target_layer_ids: tuple[int, ...] = (1, 9, 18, 27)
     draft_vocab_size: int = 8192
+    init: str | None = None
     seed: int = 0
     checkpoint_every: int = 50
 
@@ -86,77 +87,6 @@ class RecipeConfig:
     def block_size(self) -> int:
         """Block size of the drafter."""
         return max(self.block_sizes)
-
-
-def choose_mask_token(pair: Pair, answers: Sequence[Continuation]) -> int:
-    """Find a special token of the target that no text uses.
-
-    Raises:
-        BlockPilotError: If there is none.
-    """
-    tokenizer = pair.tokenizer
-    taken = {*pair.stop_token_ids, tokenizer.pad_token_id, tokenizer.bos_token_id}
-    for answer in answers:
-        taken.update(answer.prompt_ids.tolist(), answer.output_ids.tolist())
-    free = [
-        token
-        for token in tokenizer.all_special_ids + list(tokenizer.added_tokens_decoder)
-        if token not in taken and token < pair.target.config.vocab_size
-    ]
-    if not free:
-        raise BlockPilotError(
-            f"target {pair.target_name} has no unused special token; name one with --mask-token-id"
-        )
-    return max(free)
-
-
-def new_drafter(
-    pair: Pair, answers: Sequence[Continuation], mask_token_id: int, config: RecipeConfig
-) -> DFlashDraftModel:
-    """Make an untrained drafter in the target's shape.
-
-    Args:
-        pair: The target.
-        answers: Answers whose most frequent tokens become the draft vocabulary.
-        mask_token_id: Token of the target's vocabulary that never occurs in text.
-        config: The recipe.
-    """
-    shape = pair.target.config
-    counts = Counter[int](pair.stop_token_ids)
-    for answer in answers:
-        counts.update(answer.output_ids.tolist())
-    vocabulary = shape.vocab_size
-    size = min(config.draft_vocab_size, vocabulary)
-    # Tokens that never occurred fill up the vocabulary in order of their id.
-    ranked = [token for token, _ in counts.most_common(size)]
-    ranked += [token for token in range(vocabulary) if token not in counts][: size - len(ranked)]
-    drafter_config = DFlashConfig(
-        vocab_size=vocabulary,
-        hidden_size=shape.hidden_size,
-        intermediate_size=shape.intermediate_size,
-        num_hidden_layers=config.layers,
-        num_attention_heads=shape.num_attention_heads,
-        num_key_value_heads=shape.num_key_value_heads,
-        head_dim=shape.hidden_size // shape.num_attention_heads,
-        max_position_embeddings=shape.max_position_embeddings,
-        rms_norm_eps=shape.rms_norm_eps,
-        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
-        tie_word_embeddings=False,
-        block_size=config.block_size,
-        num_target_layers=shape.num_hidden_layers,
-        dflash_config={
-            "mask_token_id": mask_token_id,
-            "target_layer_ids": list(config.target_layer_ids),
-        },
-        draft_vocab_size=None if size == vocabulary else size,
-        architectures=["DFlashDraftModel"],
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        drafter = DFlashDraftModel(drafter_config)
-    if drafter.draft_token_ids is not None:
-        drafter.d2t.copy_(torch.tensor(sorted(ranked)) - torch.arange(size))
-    return drafter
 
 
 def _optimizers(
@@ -194,7 +124,17 @@ class Trainer:
         answers: Sequence[Continuation],
         config: RecipeConfig,
     ) -> None:
-        """Prepare the optimiser and the frozen rows of the target's embeddings."""
+        """Prepare the optimiser and the frozen rows of the target's embeddings.
+
+        Args:
+            drafter: What to train, in place.
+            pair: The target.
+            answers: The corpus.
+            config: The recipe; where it names an `init`, `fc` is taken to read unscaled features.
+
+        Raises:
+            BlockPilotError: If no answer has two tokens.
+        """
         self.drafter: DFlashDraftModel = drafter
         self.drafter.float()  # type: ignore[no-untyped-call]
         self.drafter.train()
@@ -217,6 +157,9 @@ class Trainer:
         every = max(1, len(usable) // 64)
         sample = torch.cat([answer.features.float() for answer in usable[::every]])
         self.feature_scale = sample.square().mean(0).sqrt().clamp(min=1e-3).reciprocal()
+        if config.init is not None:
+            with torch.no_grad():
+                self.drafter.fc.weight.div_(self.feature_scale)
         self.position_weight = torch.exp(-torch.arange(config.block_size - 1) / config.gamma)
         self.optimizers = _optimizers(self.drafter, config)
 

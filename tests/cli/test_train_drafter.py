@@ -134,6 +134,19 @@ def test_a_finished_run_is_not_trained_again(target, finished, tmp_path, monkeyp
     assert_same(weights(out), weights(finished))
 
 
+def test_goes_on_from_another_drafter(target, finished, tmp_path):
+    """A step at a learning rate of almost nothing leaves the drafter that it started from."""
+    out, start = tmp_path / "run", finished / "drafter"
+    changes = {"init": str(start), "steps": "1", "learning_rate": "1e-9", "seed": "7"}
+    assert train(target, out, **changes, layers="3", draft_vocab_size="20") == 0
+    recipe = json.loads((out / "drafter" / "acceptance.json").read_text())["recipe"]
+    assert (recipe["init"], recipe["layers"], recipe["draft_vocab_size"]) == (str(start), 1, 40)
+    ours, theirs = weights(out), weights(finished)
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        torch.testing.assert_close(ours[name], theirs[name], atol=1e-4, rtol=0.01)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -172,6 +185,7 @@ def test_other_options_in_the_same_folder_are_refused(
         ({"max_new_tokens": "4096"}, "exceeds the models' 4096 positions"),
         ({"suite_size": "-1"}, "size of the built-in suite is -1"),
         ({"part": "2/1"}, "--part must be I/N"),
+        ({"init": "nowhere"}, "drafter 'nowhere' is neither a folder nor a hub id"),
         ({"drafter": "x"}, "unknown option --drafter"),
         ({"device": "gpu7"}, "on gpu7"),
         ({"step": "5"}, "Did you mean '--steps'?"),

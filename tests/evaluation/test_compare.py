@@ -263,6 +263,15 @@ def test_the_report_names_best_fixed_beside_a_default_that_is_worst(splits):
     assert set(speedups) >= {1, 2, 4}
 
 
+def test_a_policy_that_turned_itself_off_shows(splits):
+    """An adaptive head that silently falls back (ZinYY/AdaFlash#2) has one size and no gain."""
+    train, validation, test = splits
+    found = compare(train, validation, test, {"off": always(test, 8, 1e-4)})
+    assert found.agents["off"].arms == {1: 0, 2: 0, 4: 0, 8: 1, 16: 0}
+    assert found.agents["off"].gain.high < 0
+    assert found.verdict.ship == "fixed"
+
+
 def test_the_share_of_the_gap_has_an_interval(splits):
     train, validation, test = splits
     found = compare(train, validation, test, {"r": once(regression(train, test))})

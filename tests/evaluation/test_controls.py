@@ -105,6 +105,24 @@ def test_agreement_beyond_that_on_validation_prompts_is_refused():
         refuse_copied_answers({"copycat": worse}, test, validation)
 
 
+def test_splits_of_other_families_are_not_held_against_an_agent():
+    """Their prompts may be easier to tell apart."""
+    test, validation = synthetic_table(n=200), synthetic_table(n=200, seed=1)
+    other = dataclasses.replace(validation, rows=validation.rows.assign(family="other"))
+    worse = Choices(
+        agreeing(test, 0.75)[None], np.zeros(1), validation=agreeing(validation, 0.3)[None]
+    )
+    refuse_copied_answers({"skilled": worse}, test, other)
+
+
+def test_a_lucky_guess_where_one_arm_is_nearly_always_best_is_no_leak():
+    table = synthetic_table(n=40)
+    seconds = np.ones((40, 5)) / [1, 2, 3, 4, 5]
+    seconds[7, 2] = 0.1
+    table = dataclasses.replace(table, seconds=seconds)
+    refuse_copied_answers({"lucky": Choices.free(oracle_arms(table)[None])}, table)
+
+
 def test_rows_of_one_prompt_count_once():
     """Nine equal rows of nine prompts are no more evidence than nine rows."""
     few = synthetic_table(n=9)

@@ -22,7 +22,8 @@ from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.integrations.transformers import BlockPilotOutput, block_pilot
-from blockpilot_rl.training.recipe import Trainer, new_drafter
+from blockpilot_rl.training.initial import new_drafter
+from blockpilot_rl.training.recipe import Trainer
 from tests.decoding.test_decoder import chooser
 from tests.tiny_pair import MASK, PROMPTS, RECIPE, answers, encode, tiny_drafter, tiny_target
 

@@ -13,7 +13,8 @@ from blockpilot_rl.decoding.forward import target_forward
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.drafter import DFlashDraftModel
 from blockpilot_rl.models.pairs import load_pair
-from blockpilot_rl.training.recipe import RecipeConfig, Trainer, choose_mask_token, new_drafter
+from blockpilot_rl.training.initial import choose_mask_token, new_drafter, pretrained_drafter
+from blockpilot_rl.training.recipe import RecipeConfig, Trainer
 from tests.tiny_pair import MASK, PROMPTS, RECIPE, VOCABULARY, answers, encode
 
 FEW = dataclasses.replace(RECIPE, steps=8, checkpoint_every=2, block_sizes=(8, 4))
@@ -221,6 +222,33 @@ def test_export_folds_the_scale_of_the_features(pair, texts):
     torch.testing.assert_close(folded, scaled, atol=0.1, rtol=0.1)
     spread = (features * trainer.feature_scale).square().mean(0).sqrt()
     assert 0.3 < spread.min() < spread.max() < 3
+
+
+def test_training_goes_on_from_an_exported_drafter(pair, texts, tmp_path):
+    """Its first logits are those that the exported drafter gives, for whatever feature scale."""
+    first = new_trainer(pair, texts)
+    for _ in range(3):
+        first.train_step()
+    first.export().save_pretrained(tmp_path / "drafter")
+    asked = dataclasses.replace(FEW, layers=7, block_sizes=(4, 2))
+    drafter, config = pretrained_drafter(str(tmp_path / "drafter"), pair, asked)
+    assert config.layers == FEW.layers
+    assert config.draft_vocab_size == FEW.draft_vocab_size
+    assert drafter.config.block_size == 4
+    second = Trainer(drafter, pair, texts[::-1], config)
+    batch = first.batch(0)
+    ours, theirs = training_logits(second, batch), training_logits(first, batch)
+    torch.testing.assert_close(ours, theirs, atol=0.05, rtol=0.05)
+    assert same(first.export().state_dict()["fc.weight"], second.export().state_dict()["fc.weight"])
+
+
+def test_training_starts_from_no_drafter_with_its_own_head(pair, texts, tmp_path):
+    drafter = new_drafter(pair, texts, MASK, FEW)
+    drafter.config.dflash_config["has_own_lm_head"] = True
+    owner = DFlashDraftModel(drafter.config)
+    owner.save_pretrained(tmp_path / "drafter")
+    with pytest.raises(BlockPilotError, match="has its own lm_head; training starts only from"):
+        pretrained_drafter(str(tmp_path / "drafter"), pair, FEW)
 
 
 def test_every_epoch_shows_every_sequence_once(pair, texts):
