@@ -77,7 +77,7 @@ def quickstart(config: QuickstartConfig) -> None:
     )
     console.rule("4/4 decode: python scripts/generate.py --policy DIR")
     decode(config, BlockSizePolicy.from_pretrained(policy_folder), console)
-    console.print(f"report in {out / 'report.md'}, policy in {policy_folder}")
+    console.print(f"report in {out / 'report.html'}, policy in {policy_folder}")
 
 
 def _call(command: Callable[[Sequence[str]], int], arguments: list[str]) -> None:

@@ -8,7 +8,7 @@ steps would.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 
@@ -39,6 +39,10 @@ class Batch:
     labels: torch.Tensor
     teacher_ids: torch.Tensor
     teacher_probs: torch.Tensor
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on a device."""
+        return Batch(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
 
 
 @dataclass(frozen=True)
@@ -72,12 +76,13 @@ def training_example(answer: Continuation, head: torch.Tensor, top: int) -> Trai
         top: Tokens to keep per position.
     """
     n = len(answer.prompt_ids)
-    logits = torch.nn.functional.linear(answer.last[n:].to(head.dtype), head).float()
+    logits = torch.nn.functional.linear(answer.last[n:].to(head), head).float()
     probs, ids = torch.softmax(logits, dim=-1).topk(min(top, head.shape[0]), dim=-1)
+    probs, ids = probs.cpu(), ids.cpu()
     pad = (0, 0, n, 0)
     return TrainingExample(
-        tokens=torch.cat([answer.prompt_ids, answer.output_ids]),
-        features=answer.features,
+        tokens=torch.cat([answer.prompt_ids, answer.output_ids]).cpu(),
+        features=answer.features.cpu(),
         teacher_ids=torch.nn.functional.pad(ids, pad).int(),
         teacher_probs=torch.nn.functional.pad(probs, pad),
         prompt_length=n,

@@ -136,7 +136,8 @@ class Trainer:
             BlockPilotError: If no answer has two tokens.
         """
         self.drafter: DFlashDraftModel = drafter
-        self.drafter.float()  # type: ignore[no-untyped-call]
+        self.device = pair.device
+        self.drafter.to(self.device).float()  # type: ignore[no-untyped-call]
         self.drafter.train()
         self.config = config
         self.step = 0
@@ -147,20 +148,23 @@ class Trainer:
         self.head = (head if ids is None else head[ids]).bfloat16()
         self.embedding = embedding
         self.mask_embedding = embedding[drafter.config.mask_token_id]
-        self.label_of = torch.full((embedding.shape[0] + 1,), -100)
-        known = torch.arange(embedding.shape[0]) if ids is None else ids
-        self.label_of[known] = torch.arange(len(known))
+        label_of = torch.full((embedding.shape[0] + 1,), -100)
+        known = torch.arange(embedding.shape[0]) if ids is None else ids.cpu()
+        label_of[known] = torch.arange(len(known))
+        self.label_of = label_of.to(self.device)
         usable = [answer for answer in answers if len(answer.output_ids) >= 2]
         if not usable:
             raise BlockPilotError("no answer has two tokens, so there is nothing to train on")
         self.examples = [training_example(a, self.head, config.teacher_top) for a in usable]
         every = max(1, len(usable) // 64)
         sample = torch.cat([answer.features.float() for answer in usable[::every]])
-        self.feature_scale = sample.square().mean(0).sqrt().clamp(min=1e-3).reciprocal()
+        scale = sample.square().mean(0).sqrt().clamp(min=1e-3).reciprocal()
+        self.feature_scale = scale.to(self.device)
         if config.init is not None:
             with torch.no_grad():
                 self.drafter.fc.weight.div_(self.feature_scale)
-        self.position_weight = torch.exp(-torch.arange(config.block_size - 1) / config.gamma)
+        distance = torch.arange(config.block_size - 1, device=self.device)
+        self.position_weight = torch.exp(-distance / config.gamma)
         self.optimizers = _optimizers(self.drafter, config)
 
     def learning_rate(self, step: int) -> float:
@@ -181,7 +185,7 @@ class Trainer:
             chosen.append(self.examples[self._permutation(epoch)[index]])
         generator = torch.Generator().manual_seed(self.config.seed * 1_000_003 + step)
         size = self.config.block_sizes[step % len(self.config.block_sizes)]
-        return sample_batch(chosen, self.config.queries // size, size, generator)
+        return sample_batch(chosen, self.config.queries // size, size, generator).to(self.device)
 
     def _permutation(self, epoch: int) -> torch.Tensor:
         if getattr(self, "_epoch", None) != epoch:
@@ -209,7 +213,7 @@ class Trainer:
 
     def loss(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Weighted loss, and the share of correct guesses at each masked position."""
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(self.device.type, dtype=torch.bfloat16):
             logits = F.linear(self.draft_hidden(batch), self.head)
         real = batch.labels >= 0
         # Index -1 is the extra last entry, which stands for no label.
@@ -273,7 +277,7 @@ class Trainer:
         """
         try:
             with torch.serialization.safe_globals([RecipeConfig]):
-                state = torch.load(path, weights_only=True)
+                state = torch.load(path, map_location=self.device, weights_only=True)
         except Exception as error:
             raise BlockPilotError(f"checkpoint {path} cannot be read: {error}") from error
         if state["config"] != self.config:
@@ -292,7 +296,7 @@ class Trainer:
         exported = DFlashDraftModel(config)
         exported.load_state_dict(self.drafter.state_dict())
         with torch.no_grad():
-            exported.fc.weight.mul_(self.feature_scale)
+            exported.fc.weight.mul_(self.feature_scale.cpu())
         exported.bfloat16()
         exported.eval()  # type: ignore[no-untyped-call]
         return exported
