@@ -19,7 +19,8 @@ from blockpilot_rl.agents.problem import Problem
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS, validate_groups
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import write_json
-from blockpilot_rl.policies.policy import BlockSizePolicy, PolicyConfig
+from blockpilot_rl.policies.config import PolicyConfig
+from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import SweepTable
 
 AGENT_FILE = "agent.json"
@@ -127,7 +128,7 @@ class Agent(ABC, Generic[H]):
             self.num_timesteps = 0
         else:
             self._problem.states(train)
-        if validation is None or len(validation) < MIN_VALIDATION:
+        if validation is None or validation.rows["id"].nunique() < MIN_VALIDATION:
             train, validation = self._hold_out(train, monitor)
         steps = self.planned_timesteps if total_timesteps is None else total_timesteps
         self._fit(train, validation, monitor, self.num_timesteps + steps)
@@ -252,8 +253,9 @@ class Agent(ABC, Generic[H]):
         )
 
     def _hold_out(self, train: SweepTable, monitor: Monitor) -> tuple[SweepTable, SweepTable]:
-        order = np.random.default_rng(self.seed).permutation(len(train))
-        held = len(train) // 5
+        """Part the training rows; all rows of a prompt, which share its state, stay together."""
+        prompts = train.rows["id"].unique()
+        held = len(prompts) // 5
         if held == 0:
             monitor.note("too few prompts to hold any out: candidates are chosen on training ones")
             return train, train
@@ -261,7 +263,9 @@ class Agent(ABC, Generic[H]):
             f"fewer than {MIN_VALIDATION} validation prompts: candidates are chosen on {held} "
             "held-out training prompts instead"
         )
-        return train.select_rows(order[held:]), train.select_rows(order[:held])
+        drawn = np.random.default_rng(self.seed).permutation(prompts)[:held]
+        out = train.rows["id"].isin(drawn).to_numpy()
+        return train.select_rows(~out), train.select_rows(out)
 
 
 class PolicyAgent(Agent[H]):

@@ -15,7 +15,8 @@ from blockpilot_rl.agents.hyperparameters import require, require_network
 from blockpilot_rl.agents.iterative import IterativeAgent, Snapshot
 from blockpilot_rl.agents.monitor import Monitor
 from blockpilot_rl.agents.optimizer import BiasSparingAdamW
-from blockpilot_rl.policies.policy import BlockSizePolicy, PolicyConfig
+from blockpilot_rl.policies.config import PolicyConfig
+from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import SweepTable
 
 

@@ -23,7 +23,8 @@ from scipy.stats import bootstrap
 from blockpilot_rl.cli.lists import whole_numbers
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.batched import continue_batch
-from blockpilot_rl.decoding.decoder import Decoder, Generation
+from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.generation import Generation
 from blockpilot_rl.decoding.replay import replay, trace
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from blockpilot_rl.decoding.decoder import Decoder, Generation, Prefill
+from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.generation import Generation, Prefill
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
 from blockpilot_rl.envs.one_step import OneStepEnv, Step
 from blockpilot_rl.errors import BlockPilotError

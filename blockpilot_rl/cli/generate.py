@@ -10,7 +10,8 @@ from typing import Any
 
 from blockpilot_rl.cli.lists import assignments
 from blockpilot_rl.cli.parsing import arg, run
-from blockpilot_rl.decoding.decoder import Decoder, Generation, Pass, Prefill
+from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.generation import Generation, Pass, Prefill
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import write_json

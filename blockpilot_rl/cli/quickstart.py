@@ -14,7 +14,8 @@ from rich.table import Table
 
 from blockpilot_rl.cli import compare, export_policy, train_agent
 from blockpilot_rl.cli.parsing import arg, run
-from blockpilot_rl.decoding.decoder import Decoder, Generation, Selector
+from blockpilot_rl.decoding.decoder import Decoder, Selector
+from blockpilot_rl.decoding.generation import Generation
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.policies.policy import BlockSizePolicy

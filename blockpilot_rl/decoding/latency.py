@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from blockpilot_rl.decoding.decoder import Decoder, Prefill
+from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.generation import Prefill
 from blockpilot_rl.decoding.smoothing import medians_with_intervals, smooth_lines
 from blockpilot_rl.errors import BlockPilotError, one_line
 

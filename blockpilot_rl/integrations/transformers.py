@@ -33,7 +33,8 @@ from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengt
 from transformers.generation.streamers import BaseStreamer
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-from blockpilot_rl.decoding.decoder import Decoder, Generation, Pass, Selector
+from blockpilot_rl.decoding.decoder import Decoder, Selector
+from blockpilot_rl.decoding.generation import Generation, Pass
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.drafter import DFlashDraftModel

@@ -6,11 +6,8 @@ reads, the pair it was trained on, and the fixed size it falls back to.
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,103 +18,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from blockpilot_rl.decoding.state import StateLayout
-from blockpilot_rl.errors import BlockPilotError, closest, one_line
+from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.files import atomic_directory, write_json
-
-POLICY_VERSION = 1
-_ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
-
-
-@dataclass(frozen=True)
-class PolicyConfig:
-    """Everything about a policy but its weights.
-
-    Attributes:
-        arms: Block sizes to choose from, increasing.
-        state: Names and widths of the state groups it reads, in order.
-        hidden: Widths of the hidden layers; empty for a linear policy.
-        activation: `tanh` or `relu`.
-        fallback: Fixed block size to use when the policy cannot.
-        fingerprint: Digest of the pair it was trained on.
-        target: Name of that target.
-        drafter: Name of that drafter.
-        template: Chat-template options of the states it was trained on.
-        algorithm: Learner that made it.
-        provenance: Command, versions, git SHA, date of the training.
-        policy_version: Version of this format.
-    """
-
-    arms: tuple[int, ...]
-    state: StateLayout
-    hidden: tuple[int, ...]
-    activation: str
-    fallback: int
-    fingerprint: str
-    target: str
-    drafter: str
-    template: dict[str, Any] = field(default_factory=dict)
-    algorithm: str = "unknown"
-    provenance: dict[str, Any] = field(default_factory=dict)
-    policy_version: int = POLICY_VERSION
-
-    def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            BlockPilotError: If one is out of range or of another version.
-        """
-        if self.policy_version != POLICY_VERSION:
-            raise BlockPilotError(
-                f"policy has version {self.policy_version}, this release reads {POLICY_VERSION}; "
-                "export it again with scripts/export_policy.py"
-            )
-        if not self.arms or any(arm < 1 for arm in self.arms):
-            raise BlockPilotError(f"policy arms {list(self.arms)} must be positive block sizes")
-        if self.fallback not in self.arms:
-            raise BlockPilotError(
-                f"policy fallback {self.fallback} is none of its arms {list(self.arms)}"
-            )
-        if any(width < 1 for width in self.hidden):
-            raise BlockPilotError(f"policy hidden widths {list(self.hidden)} must be positive")
-        if self.activation not in _ACTIVATIONS:
-            raise BlockPilotError(
-                f"unknown activation {self.activation!r}.{closest(self.activation, _ACTIVATIONS)}"
-            )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Render as JSON-ready values."""
-        return {**dataclasses.asdict(self), "state": [list(group) for group in self.state.groups]}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> PolicyConfig:
-        """Read what `to_dict` gave.
-
-        Raises:
-            BlockPilotError: If a key is missing, unknown or of a wrong type.
-        """
-        names = {f.name for f in dataclasses.fields(cls)}
-        required = {
-            f.name
-            for f in dataclasses.fields(cls)
-            if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-        }
-        unknown, missing = values.keys() - names, required - values.keys()
-        if unknown or missing:
-            raise BlockPilotError(
-                f"policy config has unknown keys {sorted(unknown)}, lacks {sorted(missing)}"
-            )
-        try:
-            converted = {
-                "arms": tuple(int(arm) for arm in values["arms"]),
-                "state": StateLayout(tuple((str(n), int(w)) for n, w in values["state"])),
-                "hidden": tuple(int(width) for width in values["hidden"]),
-                "activation": str(values["activation"]),
-                "fallback": int(values["fallback"]),
-            }
-        except (TypeError, ValueError) as error:
-            raise BlockPilotError(f"policy config has a value of a wrong type: {error}") from error
-        return cls(**{**values, **converted})
+from blockpilot_rl.policies.config import ACTIVATIONS, PolicyConfig
 
 
 class BlockSizePolicy(nn.Module):
@@ -142,7 +45,7 @@ class BlockSizePolicy(nn.Module):
         self.register_buffer("scale", torch.ones(width))
         layers: list[nn.Module] = []
         for out in config.hidden:
-            layers += [_zero_linear(width, out), _ACTIVATIONS[config.activation]()]
+            layers += [_zero_linear(width, out), ACTIVATIONS[config.activation]()]
             width = out
         layers.append(_zero_linear(width, len(config.arms)))
         self.net = nn.Sequential(*layers)
@@ -298,7 +201,7 @@ class BlockSizePolicy(nn.Module):
             BlockPilotError: If it is missing or corrupt.
         """
         folder = _resolve(name)
-        config = PolicyConfig.from_dict(_read_config(folder / "config.json"))
+        config = PolicyConfig.load(folder / "config.json")
         policy = cls(config)
         weights = folder / "model.safetensors"
         try:
@@ -344,18 +247,6 @@ def _resolve(name: str | Path) -> Path:
             f"policy {str(name)!r} is not a local folder and could not be fetched from the hub "
             f"({type(error).__name__}); check the name and the network"
         ) from error
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BlockPilotError(f"{path.parent} holds no policy (config.json is missing)") from None
-    except (OSError, ValueError) as error:
-        raise BlockPilotError(f"policy config {path} cannot be read as JSON: {error}") from error
-    if not isinstance(values, dict):
-        raise BlockPilotError(f"policy config {path} holds no JSON object")
-    return values
 
 
 def _card(config: PolicyConfig) -> str:

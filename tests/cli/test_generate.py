@@ -13,7 +13,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from blockpilot_rl.cli.generate import _echo, main
-from blockpilot_rl.decoding.decoder import Decoder, Pass
+from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.generation import Pass
 from blockpilot_rl.models import default_target
 from blockpilot_rl.models.pairs import load_pair
 from tests.decoding.test_decoder import chooser

@@ -11,7 +11,8 @@ from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import load_pair
-from blockpilot_rl.policies.policy import BlockSizePolicy, PolicyConfig
+from blockpilot_rl.policies.config import PolicyConfig
+from blockpilot_rl.policies.policy import BlockSizePolicy
 from tests.decoding.test_forward import EVERY, build
 from tests.tiny_pair import PROMPTS, encode, save_tiny_pair, tiny_drafter, variant
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from blockpilot_rl.decoding.decoder import Decoder, Pass
+from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.generation import Pass
 from blockpilot_rl.decoding.sampling import GREEDY, Sampling
 from tests.tiny_pair import encode, tiny_drafter, tiny_target
 

@@ -6,7 +6,8 @@ import torch
 
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.choices import Choices, time_decisions
-from blockpilot_rl.policies.policy import BlockSizePolicy, PolicyConfig
+from blockpilot_rl.policies.config import PolicyConfig
+from blockpilot_rl.policies.policy import BlockSizePolicy
 from tests.synthetic import synthetic_table
 
 

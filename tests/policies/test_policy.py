@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.policies.policy import BlockSizePolicy, PolicyConfig
+from blockpilot_rl.policies.config import PolicyConfig
+from blockpilot_rl.policies.policy import BlockSizePolicy
 
 CONFIG = PolicyConfig(
     arms=(1, 4, 16),

@@ -1,0 +1,112 @@
+"""What decoding works on and leaves: a prefilled prompt, target passes, and the finished text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from blockpilot_rl.decoding.sampling import Sampler
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One target pass.
+
+    Attributes:
+        block_size: Tokens it verified, the anchor included (1 for prefill and plain decoding).
+        tokens: Tokens it emitted.
+        seconds: Time it took, drafting included.
+    """
+
+    block_size: int
+    tokens: tuple[int, ...]
+    seconds: float
+
+
+@dataclass
+class Prefill:
+    """A prompt that the target has read; it may be decoded any number of times.
+
+    Attributes:
+        prompt_tokens: Length of the prompt.
+        logits: The target's logits for the first token, `[vocab]`.
+        last_hidden: Final-norm hidden state of the last prompt token, `[hidden]`.
+        first_token: The first emitted token.
+        sampler: Chooses tokens; its noise depends on seed and position alone.
+        features: The prompt's features for the drafter, `[1, prompt, layers * hidden]`.
+        seconds: Time that prefill took.
+        max_new_tokens: Budget that the caches were made for.
+        max_block_size: Block size that the caches were made for.
+        cache: The target's cache.
+        draft_cache: The drafter's cache, or None without a drafter.
+        stream: Marks the stream that the caches belong to, as only the latest may go on.
+    """
+
+    prompt_tokens: int
+    logits: torch.Tensor
+    last_hidden: torch.Tensor
+    first_token: int
+    sampler: Sampler
+    features: torch.Tensor
+    seconds: float
+    max_new_tokens: int
+    max_block_size: int
+    cache: Any
+    draft_cache: Any
+    stream: object = None
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A finished text with a record of every target pass.
+
+    The first entry of the per-pass records is prefill, which emits the first token, so the
+    accepted lengths sum to the emitted tokens.
+
+    Attributes:
+        tokens: Emitted tokens, up to and including the first stop token.
+        passes: Every target pass, prefill first.
+        policy_seconds: Time the policy took to choose (0 for a fixed size).
+        finish_reason: `stop` or `length`.
+        template: Chat-template options of the prompt; None if they are not known.
+    """
+
+    tokens: list[int]
+    passes: list[Pass] = field(repr=False)
+    policy_seconds: float
+    finish_reason: str
+    template: Mapping[str, Any] | None = None
+
+    @property
+    def block_sizes(self) -> list[int]:
+        """Block size that each target pass really used, prefill (1) first."""
+        return [item.block_size for item in self.passes]
+
+    @property
+    def accepted(self) -> list[int]:
+        """Tokens that each target pass emitted, prefill (1) first; they sum to `len(tokens)`."""
+        return [len(item.tokens) for item in self.passes]
+
+    @property
+    def prefill_seconds(self) -> float:
+        """Time until the first token."""
+        return self.passes[0].seconds
+
+    @property
+    def decode_seconds(self) -> float:
+        """Time behind prefill: every draft and verify pass, and the policy."""
+        return sum(item.seconds for item in self.passes[1:]) + self.policy_seconds
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens emitted behind prefill per second (0 if there is none)."""
+        return (len(self.tokens) - 1) / self.decode_seconds if len(self.passes) > 1 else 0.0
+
+    @property
+    def acceptance_length(self) -> float:
+        """Mean tokens per target pass behind prefill (1 if there is none)."""
+        decoded = len(self.passes) - 1
+        return (len(self.tokens) - 1) / decoded if decoded else 1.0
