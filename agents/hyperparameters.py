@@ -69,24 +69,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
-def parse_assignments(pairs: list[str]) -> dict[str, Any]:
-    """Read `key:value` words of a command line; values are YAML, as in the files.
-
-    Raises:
-        BlockPilotError: If a word has no key or its value is not YAML.
-    """
-    values = {}
-    for pair in pairs:
-        key, colon, text = pair.partition(":")
-        if not key or not colon:
-            raise BlockPilotError(f"hyperparameter {pair!r} must have the form key:value")
-        try:
-            values[key] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise BlockPilotError(f"hyperparameter {pair!r}: the value is not YAML") from error
-    return values
-
-
 def to_dict(hyperparams: Any) -> dict[str, Any]:
     """Render hyperparameters as values that JSON and YAML have."""
     return {

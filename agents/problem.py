@@ -60,7 +60,8 @@ class Problem:
         """Cut the states that the agent reads out of a sweep, `[n, width]`.
 
         Raises:
-            BlockPilotError: If the sweep is of other arms, another pair or other states.
+            BlockPilotError: If the sweep is of other arms, another pair, other states or other
+                chat-template options.
         """
         metadata = table.metadata
         if table.arms != self.arms:
@@ -72,6 +73,11 @@ class Problem:
                 f"the agent was trained on the pair {self.target} + {self.drafter} "
                 f"(fingerprint {self.fingerprint}), the sweep is of {metadata.target} + "
                 f"{metadata.drafter} ({metadata.fingerprint}); train on a sweep of that pair"
+            )
+        if metadata.template != self.template:
+            raise BlockPilotError(
+                f"the agent was trained with chat-template options {self.template}, the sweep has "
+                f"{metadata.template}; train on a sweep with those options"
             )
         if metadata.state.select(self.state.names) != self.state:
             raise BlockPilotError(

@@ -41,7 +41,7 @@ def provenance() -> dict[str, Any]:
         "git_sha": _git_sha(),
         "platform": platform.platform(),
         "cpu": _cpu_model(),
-        "cpus": _usable_cpus(),
+        "cpus": usable_cpus(),
         "threads": torch.get_num_threads(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -103,7 +103,7 @@ def _cpu_model() -> str:
     return next(names, "") or platform.processor() or platform.machine()
 
 
-def _usable_cpus() -> int:
+def usable_cpus() -> int:
     """Count the processors this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

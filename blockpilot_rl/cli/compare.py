@@ -13,9 +13,10 @@ from rich.console import Console
 from blockpilot_rl.agents import make_agent
 from blockpilot_rl.cli.arms import select_arms
 from blockpilot_rl.cli.console import open_console, render
-from blockpilot_rl.cli.experiments import CLASSIFIER, Laboratory, Splits
+from blockpilot_rl.cli.experiments import CLASSIFIER, Laboratory
 from blockpilot_rl.cli.lists import words
 from blockpilot_rl.cli.parsing import arg, run
+from blockpilot_rl.cli.trainings import Splits
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.compare import compare
@@ -24,6 +25,7 @@ from blockpilot_rl.evaluation.oracle import temperatures
 from blockpilot_rl.evaluation.report import write_report
 from blockpilot_rl.evaluation.results import Comparison
 from blockpilot_rl.evaluation.tables import (
+    ablation_table,
     arms_table,
     budget_table,
     crossfit_line,
@@ -36,7 +38,7 @@ from blockpilot_rl.evaluation.tables import (
     verdict_line,
 )
 from blockpilot_rl.files import write_json
-from blockpilot_rl.provenance import provenance
+from blockpilot_rl.provenance import provenance, usable_cpus
 from blockpilot_rl.sweeps.table import SweepTable
 
 _ALWAYS_SHOWN = ("fixed", "random", "oracle")
@@ -100,8 +102,22 @@ class CompareConfig:
         help="also show what is achieved at equal numbers of decodes paid for training; includes "
         "the learning curve",
     )
+    ablation: str | None = arg(
+        None,
+        nargs="?",
+        const="reward-regression",
+        metavar="ALGO",
+        help="also show what each state group is worth: train an agent on each recorded group "
+        "alone, on all but each, and on all; reward-regression if none is named",
+    )
     paper_window: int = arg(
         4, metavar="K", help="window of the classifier in the paper's table, shown with supervised"
+    )
+    jobs: int | None = arg(
+        None,
+        metavar="N",
+        help="processes that train seeds side by side (default: one per processor, at most one per "
+        "seed); what is learned does not depend on it",
     )
     json: str | None = arg(
         None,
@@ -125,6 +141,10 @@ class CompareConfig:
             raise BlockPilotError(f"--seeds must be at least 1, got {self.seeds}")
         if self.seed < 0:
             raise BlockPilotError(f"--seed must be 0 or more, got {self.seed}")
+        if self.jobs is not None and self.jobs < 1:
+            raise BlockPilotError(f"--jobs must be at least 1, got {self.jobs}")
+        if self.ablation in _ALWAYS_SHOWN:
+            raise BlockPilotError(f"--ablation needs an agent that learns, not {self.ablation}")
         if not 0 < self.confidence < 1:
             raise BlockPilotError(
                 f"--confidence must lie between 0 and 1, such as 0.95, got {self.confidence:g}"
@@ -171,10 +191,12 @@ def compare_agents(config: CompareConfig) -> None:
         shuffle=config.shuffle_states,
         confidence=config.confidence,
     )
-    for name in laboratory.algos:
-        make_agent(name, features=laboratory.features)
-    with laboratory.watched(Console(stderr=True)) as watched:
-        comparison = _compare(config, watched, splits)
+    for name in (*laboratory.algos, config.ablation):
+        if name is not None:
+            make_agent(name, features=laboratory.features)
+    jobs = min(config.jobs or usable_cpus(), config.seeds)
+    with laboratory.opened(Console(stderr=True), jobs) as opened:
+        comparison = _compare(config, opened, splits)
     comparison = dataclasses.replace(
         comparison, settings=dataclasses.asdict(config), provenance=provenance()
     )
@@ -223,12 +245,14 @@ def _compare(config: CompareConfig, laboratory: Laboratory, splits: Splits) -> C
         views["learning_curve"] = learning
         if config.budget_curve:
             views["budget_curves"] = laboratory.budget_curves(splits, trained, learning)
+    if config.ablation is not None:
+        views["ablation"] = laboratory.ablation(config.ablation, splits, trained)
     return dataclasses.replace(comparison, notes=list(laboratory.notes), **views)
 
 
 def _print(comparison: Comparison, config: CompareConfig, console: Console) -> None:
     always = (summary_table, decoding_table, arms_table, family_table)
-    asked_for = (left_out_table, learning_table, budget_table)
+    asked_for = (left_out_table, learning_table, budget_table, ablation_table)
     tables = [make(comparison) for make in (*always, *asked_for)]
     for table in (*tables, *paper_tables(comparison)):
         if table is not None:

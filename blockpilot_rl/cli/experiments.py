@@ -1,22 +1,29 @@
-"""Trains agents for the views of a comparison: main, family left out, curves, paper's table."""
+"""Trains agents for the views of a comparison: main, families, curves, groups, paper's table."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from blockpilot_rl.agents import Agent, Monitor, make_agent
-from blockpilot_rl.evaluation.choices import Choices, time_decisions
+from blockpilot_rl.agents import make_agent
+from blockpilot_rl.cli.trainings import (
+    Each,
+    Splits,
+    Trained,
+    Training,
+    decodes_per_decision,
+    side_by_side,
+)
+from blockpilot_rl.evaluation.ablation import ablation_rows, group_sets
+from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.compare import make_judge
-from blockpilot_rl.evaluation.controls import shuffle_states
 from blockpilot_rl.evaluation.curves import (
     curve_point,
     decision_counts,
@@ -27,53 +34,10 @@ from blockpilot_rl.evaluation.folds import family_folds, judge_folds
 from blockpilot_rl.evaluation.judge import Judge
 from blockpilot_rl.evaluation.oracle import best_fixed_by_mean, temperatures
 from blockpilot_rl.evaluation.paper_table import as_arms_of, paper_rows, window_arms
-from blockpilot_rl.evaluation.results import CurvePoint, Curves, LeftOut, PaperRow
+from blockpilot_rl.evaluation.results import Ablation, CurvePoint, Curves, LeftOut, PaperRow
 from blockpilot_rl.sweeps.table import SweepTable
 
 CLASSIFIER = "supervised"
-
-
-@dataclass(frozen=True, eq=False)
-class Splits:
-    """The rows to learn from, to select on and to judge on."""
-
-    train: SweepTable
-    validation: SweepTable | None
-    test: SweepTable
-
-    @classmethod
-    def of(cls, sweep: SweepTable) -> Splits:
-        """Split a sweep.
-
-        Raises:
-            BlockPilotError: If it lacks training or test rows.
-        """
-        has_validation = (sweep.rows["split"] == "validation").any()
-        return cls(
-            train=sweep.split("train"),
-            validation=sweep.split("validation") if has_validation else None,
-            test=sweep.split("test"),
-        )
-
-    def each(self, change: Callable[[SweepTable], SweepTable]) -> Splits:
-        """Change every table alike."""
-        validation = None if self.validation is None else change(self.validation)
-        return Splits(change(self.train), validation, change(self.test))
-
-
-class Trained(NamedTuple):
-    """What an agent chose, and the decodes that its decisions cost (the mean over its seeds)."""
-
-    choices: Choices
-    decodes: int
-
-
-class CollectingMonitor(Monitor):
-    """Keeps remarks for the end, since the same one comes from many trainings."""
-
-    def note(self, text: str) -> None:
-        """Keep a remark."""
-        self.notes.append(text)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +50,7 @@ class Laboratory:
         features: State groups they see.
         shuffle: Whether they learn from shuffled states.
         confidence: Level of the intervals.
+        each: A `map` over the seeds.
         progress: Shows what is being trained.
         notes: What a reader of the results must know, in the order of its first coming.
     """
@@ -95,20 +60,26 @@ class Laboratory:
     features: Sequence[str]
     shuffle: bool
     confidence: float
+    each: Each = map
     progress: Progress = field(default_factory=lambda: Progress(disable=True))
     notes: dict[str, None] = field(default_factory=dict)
 
     @contextmanager
-    def watched(self, console: Console) -> Iterator[Laboratory]:
-        """Show on a terminal what is being trained."""
-        with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-            yield dataclasses.replace(self, progress=progress)
+    def opened(self, console: Console, jobs: int) -> Iterator[Laboratory]:
+        """Train in this many processes, and show on a terminal what is being trained."""
+        hidden = not console.is_terminal
+        with (
+            Progress(console=console, transient=True, disable=hidden) as progress,
+            side_by_side(jobs) as each,
+        ):
+            yield dataclasses.replace(self, progress=progress, each=each)
 
     def train(
         self,
         name: str,
         splits: Splits,
         *,
+        features: Sequence[str] | None = None,
         prompts: int | None = None,
         decisions: int | None = None,
         what: str = "",
@@ -118,6 +89,7 @@ class Laboratory:
         Args:
             name: The algorithm.
             splits: The rows.
+            features: State groups it sees; None for those of the laboratory.
             prompts: Number of training prompts to learn from, drawn anew for every seed; None for
                 all.
             decisions: Steps to learn; None for what the algorithm takes by default.
@@ -126,28 +98,17 @@ class Laboratory:
         Raises:
             BlockPilotError: If the algorithm is unknown or the sweep lacks what it needs.
         """
-        task = self.progress.add_task(f"{name} {what}", total=len(self.seeds))
-        found: dict[str, list[Any]] = {"arms": [], "seconds": [], "validation": [], "decodes": []}
-        for done, seed in enumerate(self.seeds):
-            agent = make_agent(name, seed=seed, features=self.features)
-            train = splits.train if prompts is None else some_prompts(splits.train, prompts, seed)
-            monitor = CollectingMonitor(on_progress=partial(self._advance, task, done))
-            learned_from = self._dealt_out(train, splits.validation, seed)
-            agent.learn(*learned_from, monitor, total_timesteps=decisions)
-            self.notes.update(dict.fromkeys(monitor.notes))
-            found["arms"].append(agent.choose(splits.test))
-            found["seconds"].append(time_decisions(agent.to_policy(), splits.test))
-            found["decodes"].append(agent.num_timesteps * decodes_per_decision(agent))
-            if splits.validation is not None:
-                found["validation"].append(agent.choose(splits.validation))
-            self.progress.update(task, completed=done + 1)
-        self.progress.remove_task(task)
-        chosen = Choices(
-            np.stack(found["arms"]),
-            np.array(found["seconds"]),
-            np.stack(found["validation"]) if found["validation"] else None,
+        training = Training(
+            name, splits, features or self.features, prompts, decisions, self.shuffle
         )
-        return Trained(chosen, round(np.mean(found["decodes"])))
+        task = self.progress.add_task(f"{name} {what}", total=len(self.seeds))
+        found = []
+        for learned in self.each(training.learn, self.seeds):
+            found.append(learned)
+            self.notes.update(dict.fromkeys(learned.notes))
+            self.progress.advance(task)
+        self.progress.remove_task(task)
+        return Trained.of(found, splits.test)
 
     def main_view(self, splits: Splits) -> dict[str, Trained]:
         """Train every agent on all training prompts."""
@@ -220,6 +181,22 @@ class Laboratory:
         }
         return {"decode": decode, "replay": replay}
 
+    def ablation(self, name: str, splits: Splits, trained: dict[str, Trained]) -> Ablation:
+        """Train an agent on each group of the recorded state, on all but each, and on all.
+
+        Args:
+            name: The algorithm.
+            splits: The rows.
+            trained: The agents that saw the groups of the laboratory.
+        """
+        sets = group_sets(splits.test.metadata.state)
+        choices = {}
+        for title, groups in sets.items():
+            known = trained.get(name) if groups == tuple(self.features) else None
+            run = known or self.train(name, splits, features=groups, what=f"sees {title}")
+            choices[title] = run.choices
+        return Ablation(name, ablation_rows(self._judge(splits), sets, choices))
+
     def paper_table(
         self, splits: Splits, trained: dict[str, Trained], best: str | None, radius: int
     ) -> dict[str, dict[str, PaperRow]]:
@@ -286,31 +263,6 @@ class Laboratory:
 
     def _judge(self, splits: Splits) -> Judge:
         return make_judge(splits.train, splits.test, confidence=self.confidence, seed=self.seeds[0])
-
-    def _dealt_out(
-        self, train: SweepTable, validation: SweepTable | None, seed: int
-    ) -> tuple[SweepTable, SweepTable | None]:
-        """The tables to learn from, for the control with their states shuffled."""
-        if not self.shuffle:
-            return train, validation
-        rng = np.random.default_rng(seed)
-        shuffled = shuffle_states(train, rng)
-        return shuffled, None if validation is None else shuffle_states(validation, rng)
-
-    def _advance(self, task: Any, done: int, step: int, total: int) -> None:
-        self.progress.update(task, completed=done + step / max(total, 1))
-
-
-def decodes_per_decision(agent: Agent[Any]) -> int:
-    """Decodes that a decision of a bandit learner costs; 0 for one that needs all labels.
-
-    A decision costs a decode with the chosen size, and another with the best fixed size where the
-    learner takes the difference of the two.
-    """
-    settings = agent.hyperparams
-    if not hasattr(settings, "n_timesteps"):
-        return 0
-    return 1 if settings.reward_baseline == "none" else 2
 
 
 def _rows_at(table: SweepTable, temperature: float) -> SweepTable:

@@ -19,11 +19,11 @@ from rich.progress import Progress
 from rich.table import Table
 
 from blockpilot_rl.agents import ALGORITHMS, Agent, Monitor, load_agent, make_agent
-from blockpilot_rl.agents.hyperparameters import parse_assignments, read_yaml, to_dict
+from blockpilot_rl.agents.hyperparameters import read_yaml, to_dict
 from blockpilot_rl.agents.runs import create_run_folder
 from blockpilot_rl.agents.tuning import PRUNERS, SAMPLERS, Tuned, TuningConfig, tune
 from blockpilot_rl.cli.arms import select_arms
-from blockpilot_rl.cli.lists import words
+from blockpilot_rl.cli.lists import assignments, words
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
 from blockpilot_rl.errors import BlockPilotError
@@ -160,7 +160,7 @@ class TrainAgentConfig:
     def overrides(self) -> dict[str, Any]:
         """Hyperparameters given in the file, then as pairs, then by flags of their own."""
         values = {} if self.conf_file is None else read_yaml(Path(self.conf_file))
-        values.update(parse_assignments(self.hyperparams))
+        values.update(assignments(self.hyperparams, "--hyperparams"))
         flags = {"n_timesteps": self.n_timesteps, "eval_freq": self.eval_freq}
         return {**values, **{key: value for key, value in flags.items() if value is not None}}
 
@@ -316,11 +316,15 @@ def _write_results(
             "sweep": {
                 "name": sweep.name,
                 "sha256": sha256_file(sweep / "sweep.parquet"),
-                "train_prompts": len(train),
-                "validation_prompts": 0 if validation is None else len(validation),
+                "train_prompts": _prompts(train),
+                "validation_prompts": 0 if validation is None else _prompts(validation),
             },
         },
     )
+
+
+def _prompts(table: SweepTable) -> int:
+    return int(table.rows["id"].nunique())
 
 
 def _print_result(

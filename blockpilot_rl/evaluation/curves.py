@@ -66,7 +66,7 @@ def curve_point(
         prompts: Training prompts that were learned from.
         decodes: Decodes that were paid for.
     """
-    speedup = float((judge.test.seconds[:, 0] / judge.seconds(choices)).mean())
+    speedup = float(judge.speedups(choices).mean())
     oracle = float(judge.test.rewards.max(axis=1).mean())
     return CurvePoint(
         prompts=prompts,

@@ -98,9 +98,18 @@ class Judge:
 
     def gain(self, choices: Choices, confidence: float | None = None) -> Interval:
         """Gain in mean speedup over the best fixed size, if wished at a level of its own."""
-        speedups = (self.test.seconds[:, 0] / self.seconds(choices)).mean(axis=0)
         every = np.ones(len(self.test), dtype=bool)
-        return self._gain(speedups, every, confidence or self.confidence)
+        return self._gain(self.speedups(choices), every, confidence or self.confidence)
+
+    def change(self, choices: Choices, other: Choices) -> Interval:
+        """Relative difference in mean speedup to other choices, row by row."""
+        return relative_gain(
+            self.speedups(choices), self.speedups(other), **self._resampling(self.confidence)
+        )
+
+    def speedups(self, choices: Choices) -> np.ndarray:
+        """Speedup of every row over plain decoding, averaged over the seeds, `[n]`."""
+        return np.asarray((self.test.seconds[:, 0] / self.seconds(choices)).mean(axis=0))
 
     def seconds(self, choices: Choices) -> np.ndarray:
         """Seconds of every row, the decision's included, `[seeds, n]`."""

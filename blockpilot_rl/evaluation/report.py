@@ -16,6 +16,7 @@ from blockpilot_rl.evaluation.plots import as_svg, draw_plots
 from blockpilot_rl.evaluation.results import Comparison
 from blockpilot_rl.evaluation.tables import (
     TextTable,
+    ablation_table,
     arms_table,
     budget_table,
     crossfit_line,
@@ -65,6 +66,11 @@ _BUDGETS = (
     "the best fixed size. With replay, the labels of all arms of a prompt cost about one decode, "
     "and a bandit learner may decide on it as often as it likes. The validation split is not "
     "counted."
+)
+_ABLATION = (
+    "The same algorithm was trained on each group of the state alone, on all but each, and on all "
+    "that were recorded. The change is the paired difference in mean speedup to the agents that "
+    "saw all of them."
 )
 _OFF_POLICY = (
     "One block size per test row was drawn by chance and only its reward kept, as a service that "
@@ -172,6 +178,8 @@ def _sections(comparison: Comparison, plots: Mapping[str, Figure]) -> list[Secti
         sections.append(Section("Learning curve", _CURVES, [learning], "learning_curve"))
     if (budget := budget_table(comparison)) is not None:
         sections.append(Section("At equal decode budget", _BUDGETS, [budget], "budget_curves"))
+    if (ablation := ablation_table(comparison)) is not None:
+        sections.append(Section("State groups", _ABLATION, [ablation]))
     if tables := paper_tables(comparison):
         sections.append(Section("The paper's table", "", tables))
     sections.append(Section("Fixed sizes", "", [speedup_table(comparison)], "speedups"))

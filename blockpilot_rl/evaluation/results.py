@@ -142,6 +142,40 @@ Curves = dict[str, list[CurvePoint]]
 
 
 @dataclass(frozen=True)
+class AblationRow:
+    """What agents achieve that saw some groups of the state only.
+
+    Attributes:
+        groups: The groups.
+        width: How many numbers they are.
+        mean_speedup: Mean over requests of plain seconds / seconds, averaged over seeds.
+        gain: Gain in mean speedup over the best fixed size, as a fraction.
+        gap_closed: Share of the way from that size to the oracle.
+        change: Relative difference in mean speedup to the agents that saw all groups.
+    """
+
+    groups: list[str]
+    width: int
+    mean_speedup: float
+    gain: Interval
+    gap_closed: float
+    change: Interval
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """What each group of the state is worth to one algorithm.
+
+    Attributes:
+        algorithm: The algorithm.
+        rows: What it achieves by the groups it sees: each alone, all but each, and all.
+    """
+
+    algorithm: str
+    rows: dict[str, AblationRow]
+
+
+@dataclass(frozen=True)
 class PaperRow:
     """One row of the paper's table, on the test rows of one temperature.
 
@@ -185,6 +219,7 @@ class Comparison:
         left_out: The view by family left out; None if it was not asked for.
         learning_curve: Points per agent over the number of training prompts, if asked for.
         budget_curves: Points per price and agent over the number of decodes, if asked for.
+        ablation: What each state group is worth; None if it was not asked for.
         paper_table: The paper's table by temperature, if the classifier was compared.
         notes: What a reader of the results must know.
         settings: How the agents were trained and compared.
@@ -207,6 +242,7 @@ class Comparison:
     left_out: LeftOut | None = None
     learning_curve: Curves = field(default_factory=dict)
     budget_curves: dict[str, Curves] = field(default_factory=dict)
+    ablation: Ablation | None = None
     paper_table: dict[str, dict[str, PaperRow]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from blockpilot_rl.evaluation.ablation import ALL_GROUPS
 from blockpilot_rl.evaluation.results import ALL_PROMPTS, Comparison, Outcome
 from blockpilot_rl.evaluation.statistics import Interval
 
@@ -153,6 +154,33 @@ def budget_table(comparison: Comparison) -> TextTable | None:
     columns = ["decodes: gain over best fixed", "price", *[""] * (width - 2)]
     padded = [row + ["–"] * (width - len(row)) for row in rows]
     return TextTable("What the decodes paid for training bring", columns, padded)
+
+
+def ablation_table(comparison: Comparison) -> TextTable | None:
+    """What agents gain that see some groups of the state only."""
+    ablation = comparison.ablation
+    if ablation is None:
+        return None
+    columns = [
+        f"{ablation.algorithm} sees",
+        "numbers",
+        "mean\nspeedup",
+        f"gain over best fixed\n({100 * comparison.confidence:.3g}% interval)",
+        "gap\nclosed",
+        "change against\nall groups",
+    ]
+    rows = [
+        [
+            name,
+            str(row.width),
+            f"{row.mean_speedup:.3f}",
+            gain_text(row.gain),
+            "–" if math.isnan(row.gap_closed) else f"{row.gap_closed:z.0%}",
+            "–" if name == ALL_GROUPS else gain_text(row.change),
+        ]
+        for name, row in ablation.rows.items()
+    ]
+    return TextTable("What the groups of the state are worth", columns, rows)
 
 
 def off_policy_table(comparison: Comparison) -> TextTable | None:

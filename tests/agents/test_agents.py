@@ -10,10 +10,12 @@ import pytest
 import torch
 
 from blockpilot_rl.agents import ALGORITHMS, Monitor, Score, load_agent, make_agent
+from blockpilot_rl.agents.base import MIN_VALIDATION
 from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from tests.agents.quick import BRIEF
+from tests.evaluation.replicates import replicated
 from tests.synthetic import ARMS, HIDDEN, synthetic_table
 
 YARDSTICKS = ("fixed", "random", "oracle")
@@ -140,6 +142,37 @@ def test_policy_chooses_as_its_agent(algorithm, learned, tables, tmp_path):
     assert config.provenance == {"command": ["train"]}
 
 
+def test_the_template_of_the_states_goes_with_the_policy(tables):
+    """So that the decoder can refuse states made with other options (z-lab/dflash#133, #60)."""
+    template = {"enable_thinking": False}
+    train = dataclasses.replace(
+        tables[0], metadata=dataclasses.replace(tables[0].metadata, template=template)
+    )
+    assert brief("reward-regression").learn(train).to_policy().config.template == template
+
+
+@pytest.mark.parametrize("algorithm", LEARNERS)
+def test_what_decides_on_wide_states_is_small_and_quick(algorithm, tables):
+    """No matrix of width × width is kept or multiplied by, as in fidelity/mabwiser#95."""
+    width = 4096
+    rng = np.random.default_rng(0)
+    train, validation = (
+        dataclasses.replace(
+            table,
+            metadata=dataclasses.replace(
+                table.metadata, state=StateLayout((("last_hidden", width),))
+            ),
+            states=rng.normal(size=(len(table), width)).astype(np.float32),
+        )
+        for table in tables[:2]
+    )
+    agent = brief(algorithm, features=["last_hidden"])
+    closed = agent.planned_timesteps == 0
+    agent.learn(train, validation, total_timesteps=None if closed else 1)
+    weights = sum(weight.numel() for weight in agent.to_policy().parameters())
+    assert weights < 65 * width + 10_000
+
+
 @pytest.mark.parametrize("algorithm", ["random", "oracle"])
 def test_yardsticks_cannot_be_deployed(algorithm, learned):
     with pytest.raises(BlockPilotError, match=f"{algorithm} cannot be exported: "):
@@ -185,8 +218,9 @@ def test_features_can_be_chosen(algorithm, tables):
 
 def _held_out(train, agent):
     """The fifth of the training prompts that takes the place of the validation split."""
-    order = np.random.default_rng(agent.seed).permutation(len(train))
-    held = train.select_rows(order[: len(train) // 5])
+    prompts = train.rows["id"].unique()
+    drawn = np.random.default_rng(agent.seed).permutation(prompts)[: len(prompts) // 5]
+    held = train.select_rows(train.rows["id"].isin(drawn).to_numpy())
     return held, agent.choose(held)
 
 
@@ -197,6 +231,42 @@ def test_without_enough_validation_prompts_training_ones_take_their_place(tables
     agent = brief("reward-regression").learn(tables[0], few, monitor)
     assert "held-out training prompts" in monitor.notes[0]
     assert monitor.result == Score.of(*_held_out(tables[0], agent), agent.problem.best_fixed)
+
+
+class Watching(Monitor):
+    """Keeps the rows that the agent was judged on in the end."""
+
+    def conclude(self, agent, validation):
+        super().conclude(agent, validation)
+        self.judged = validation.rows["id"]
+
+
+@pytest.mark.parametrize("few", [0, MIN_VALIDATION - 1])
+def test_prompts_are_held_out_with_all_their_rows(few, tables):
+    """Rows of one prompt share its state, so one of them would tell what another one earns.
+
+    Neither do several rows make few validation prompts enough.
+    """
+    train = replicated(tables[0], 3, noise=0.1)
+    validation = replicated(tables[1].select_rows(np.arange(few)), 3) if few else None
+    monitor = Watching()
+    agent = brief("epsilon-greedy", seed=2).learn(train, validation, monitor)
+    learned_from = set(agent.decisions.frame()["prompt_id"])
+    assert learned_from.isdisjoint(monitor.judged)
+    assert learned_from | set(monitor.judged) == set(train.rows["id"])
+    assert monitor.judged.nunique() == len(tables[0]) // 5
+    assert (monitor.judged.value_counts() == 3).all()
+
+
+def test_held_out_prompts_depend_on_the_seed(tables):
+    train = replicated(tables[0], 2)
+    found = []
+    for seed in (0, 0, 1):
+        monitor = Monitor()
+        _, held = brief("fixed", seed=seed)._hold_out(train, monitor)
+        assert f"{len(tables[0]) // 5} held-out training prompts" in monitor.notes[0]
+        found.append(set(held.rows["id"]))
+    assert found[0] == found[1] != found[2]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -213,10 +283,13 @@ def test_other_sweeps_are_refused(algorithm, learned, tables):
     metadata = test.metadata
     foreign = dataclasses.replace(metadata, fingerprint="f" * 16)
     other_state = dataclasses.replace(metadata, state=StateLayout((("last_hidden", 16),)))
+    # Thinking mode alone moves acceptance from 25% to 60% (z-lab/dflash#133, #60).
+    thinking = dataclasses.replace(metadata, template={"enable_thinking": True})
     wider = StateLayout((("last_hidden", HIDDEN - 1), ("next_token", 4), ("prompt", 1)))
     for table, message in (
         (test.select_arms((1, 4)), "chooses among the arms"),
         (dataclasses.replace(test, metadata=foreign), "was trained on the pair"),
+        (dataclasses.replace(test, metadata=thinking), "with chat-template options {}, the sweep"),
         (dataclasses.replace(test, metadata=other_state), "were not recorded"),
         (
             dataclasses.replace(test, metadata=dataclasses.replace(metadata, state=wider)),

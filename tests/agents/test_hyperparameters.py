@@ -4,12 +4,7 @@ import pytest
 import yaml
 
 from blockpilot_rl.agents import ALGORITHMS, make_agent
-from blockpilot_rl.agents.hyperparameters import (
-    HYPERPARAMS_FOLDER,
-    parse_assignments,
-    read_yaml,
-    to_dict,
-)
+from blockpilot_rl.agents.hyperparameters import HYPERPARAMS_FOLDER, read_yaml, to_dict
 from blockpilot_rl.errors import BlockPilotError
 
 
@@ -88,17 +83,6 @@ def test_null_where_it_is_allowed():
 def test_bad_values(algorithm, overrides, message):
     with pytest.raises(BlockPilotError, match=message):
         make_agent(algorithm, hyperparams=overrides)
-
-
-def test_assignments_are_yaml():
-    found = parse_assignments(["learning_rate:0.01", "hidden:[8, 4]", "block_size:null"])
-    assert found == {"learning_rate": 0.01, "hidden": [8, 4], "block_size": None}
-
-
-@pytest.mark.parametrize("pair", ["learning_rate", ":3", "hidden:[8"])
-def test_bad_assignments(pair):
-    with pytest.raises(BlockPilotError, match="hyperparameter"):
-        parse_assignments([pair])
 
 
 @pytest.mark.parametrize("text", ["- 1\n", "1: 2\n", "a: [\n", ""])

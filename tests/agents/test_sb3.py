@@ -88,6 +88,28 @@ def test_probabilities_are_those_of_the_actor(algorithm, learned, tables, tmp_pa
     )
 
 
+@pytest.mark.parametrize("algorithm", MODELS)
+def test_candidates_are_judged_on_every_validation_prompt(algorithm, tables):
+    """SB3's `EvalCallback` takes 5 episodes by default and so chooses the best model by noise."""
+    train, validation, _ = tables
+    seen = []
+
+    class Watching(Monitor):
+        def evaluate(self, agent, judged, step, total):
+            reward = super().evaluate(agent, judged, step, total)
+            chosen = agent.choose(validation)
+            seen.append((reward, validation.rewards[np.arange(len(validation)), chosen].mean()))
+            return reward
+
+    monitor = Watching()
+    agent = make_agent(algorithm, hyperparams=BRIEF[algorithm]).learn(train, validation, monitor)
+    rewards = [reward for reward, _ in seen]
+    assert len(validation) > 5
+    assert len(seen) == -(-agent.num_timesteps // agent.eval_freq) > 1
+    assert rewards == pytest.approx([whole for _, whole in seen])
+    assert monitor.result.reward == max(rewards)
+
+
 def test_global_random_generators_are_left_alone(tables, tmp_path):
     """SB3 seeds them; whoever called must not notice, neither by learning nor by loading."""
     torch.manual_seed(5)

@@ -13,7 +13,7 @@ from blockpilot_rl.cli.compare import main
 from tests.evaluation.replicates import joined, replicated
 from tests.synthetic import synthetic_table
 
-REGRESSION = ["--algos", "reward-regression"]
+REGRESSION = ["--algos", "reward-regression", "--jobs", "1"]
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +149,8 @@ def test_the_window_lies_around_the_drafters_size(sweep, capsys):
 def test_every_view_that_is_asked_for(capsys, tmp_path):
     synthetic_table(n=400).save(tmp_path / "s")
     argv = ["--sweep", str(tmp_path / "s"), *REGRESSION, "--seeds", "2"]
-    views = ["--leave-family-out", "--budget-curve", "--report", str(tmp_path / "report")]
+    views = ["--leave-family-out", "--budget-curve", "--ablation"]
+    views += ["--report", str(tmp_path / "report")]
     assert main([*argv, *views, "--json", str(tmp_path / "c.json")]) == 0
     out = capsys.readouterr().out
     values = json.loads((tmp_path / "c.json").read_text(encoding="utf-8"))
@@ -173,11 +174,20 @@ def test_every_view_that_is_asked_for(capsys, tmp_path):
     assert last["mean_speedup"] == pytest.approx(agent["mean_speedup"])
     assert last["gain"] == pytest.approx(agent["gain"])
     assert values["off_policy"]["estimates"]["DR"]["effective_sample_size"] > 1
-    for title in ("left out of training", "Learning curve", "decodes paid", "cross-fitted"):
+    assert values["ablation"]["algorithm"] == "reward-regression"
+    groups = values["ablation"]["rows"]
+    assert len(groups) == 7
+    # The default features are all groups here, so this is the agent that was compared.
+    assert groups["all groups"]["gain"] == pytest.approx(agent["gain"])
+    assert groups["all groups"]["change"] == [0, 0, 0]
+    assert groups["prompt alone"] | {"groups": ["prompt"], "width": 1} == groups["prompt alone"]
+    titles = ("state are worth", "left out of training", "Learning curve", "decodes paid")
+    for title in (*titles, "cross-fitted"):
         assert title in out
     text = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
     assert values["verdict"]["reason"] in text
     assert "At equal decode budget" in text
+    assert "all but last_hidden" in text
 
 
 @pytest.mark.slow
@@ -255,6 +265,9 @@ def test_remarks_of_the_learners_come_once(capsys, tmp_path):
         (["--features", ""], "no state group given"),
         (["--seeds", "0"], "--seeds must be at least 1"),
         (["--seed", "-1"], "--seed must be 0 or more"),
+        (["--jobs", "0"], "--jobs must be at least 1"),
+        (["--ablation", "suprvised"], "unknown algorithm 'suprvised'"),
+        (["--ablation", "oracle"], "--ablation needs an agent that learns, not oracle"),
         (["--arms", "1,2", "--window", "4"], "--arms and --window both name"),
         (["--window", "-1"], "--window must be 0 or more"),
         (["--paper-window", "-1"], "--paper-window must be 0 or more"),

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from blockpilot_rl.agents import ALGORITHMS, make_agent
-from blockpilot_rl.cli.experiments import Laboratory, Splits, decodes_per_decision
+from blockpilot_rl.agents import make_agent
+from blockpilot_rl.cli.experiments import Laboratory
+from blockpilot_rl.cli.trainings import Splits
+from blockpilot_rl.evaluation.ablation import ALL_GROUPS
 from tests.synthetic import synthetic_table
 
 
@@ -24,16 +28,6 @@ def laboratory(**settings) -> Laboratory:
     return Laboratory(**{**defaults, **settings})
 
 
-def test_what_a_decision_costs():
-    """A label of every arm is no decision; a baseline is decoded for too."""
-    costs = {name: decodes_per_decision(make_agent(name)) for name in ALGORITHMS}
-    for name in ("supervised", "reward-regression", "fixed"):
-        assert costs[name] == 0
-    assert costs["ppo"] == costs["linucb"] == 2
-    plain = make_agent("linucb", hyperparams={"reward_baseline": "none"})
-    assert decodes_per_decision(plain) == 1
-
-
 def test_every_seed_hands_in_its_choices_and_their_price(splits):
     trained = laboratory(seeds=(3, 4, 5)).train("reward-regression", splits)
     assert trained.decodes == 0
@@ -43,15 +37,6 @@ def test_every_seed_hands_in_its_choices_and_their_price(splits):
     agent = make_agent("reward-regression", seed=4, features=("last_hidden",))
     agent.learn(splits.train, splits.validation)
     np.testing.assert_array_equal(trained.choices.arms[1], agent.choose(splits.test))
-
-
-def test_shuffling_is_for_what_is_learned_from_alone(splits):
-    lab = laboratory(shuffle=True)
-    train, validation = lab._dealt_out(splits.train, splits.validation, seed=1)
-    for shuffled, table in ((train, splits.train), (validation, splits.validation)):
-        assert (shuffled.states != table.states).any()
-        np.testing.assert_array_equal(np.sort(shuffled.states, 0), np.sort(table.states, 0))
-        np.testing.assert_array_equal(shuffled.rewards, table.rewards)
 
 
 def test_the_fixed_size_learns_beside_the_agents(splits):
@@ -70,3 +55,51 @@ def test_remarks_are_kept_once(splits):
     lab.train("reward-regression", few)
     (note,) = lab.notes
     assert "fewer than 20 validation prompts" in note
+
+
+def test_the_groups_that_tell_something_are_worth_it():
+    """Here that is the hidden state; what saw the laboratory's groups is not trained again."""
+    splits = Splits.of(synthetic_table(n=1500))
+    lab = laboratory(features=("next_token", "prompt"))
+    trained = lab.main_view(splits)
+    found = lab.ablation("reward-regression", splits, trained)
+    assert found.algorithm == "reward-regression"
+    rows = found.rows
+    assert list(rows) == [
+        "last_hidden alone",
+        "next_token alone",
+        "prompt alone",
+        "all but last_hidden",
+        "all but next_token",
+        "all but prompt",
+        ALL_GROUPS,
+    ]
+    groups = splits.test.metadata.state.names
+    for name, row in rows.items():
+        assert set(row.groups) <= set(groups)
+        assert (row.gain.low > 0) == ("last_hidden" in row.groups), name
+    assert rows["all but last_hidden"].change.high < 0
+    seconds = trained["reward-regression"].choices.policy_seconds
+    blind = lab._judge(splits).seconds(trained["reward-regression"].choices)
+    speedup = (splits.test.seconds[:, 0] / blind).mean()
+    assert seconds.min() > 0
+    assert rows["all but last_hidden"].mean_speedup == pytest.approx(speedup, abs=1e-12)
+
+
+def test_another_agent_than_those_compared_can_be_asked_for(splits):
+    narrow = splits.each(_without_hidden)
+    found = laboratory(features=("prompt",)).ablation("reward-regression", narrow, {})
+    assert [row.groups for row in found.rows.values()] == [
+        ["next_token"],
+        ["prompt"],
+        ["next_token", "prompt"],
+    ]
+
+
+def _without_hidden(table):
+    layout = table.metadata.state
+    names = ("next_token", "prompt")
+    metadata = dataclasses.replace(table.metadata, state=layout.select(names))
+    return dataclasses.replace(
+        table, metadata=metadata, states=table.states[:, layout.columns(names)]
+    )

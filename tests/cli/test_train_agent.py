@@ -22,6 +22,7 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.provenance import sha256_file
 from blockpilot_rl.sweeps.table import SweepTable
 from tests.agents.quick import BRIEF
+from tests.evaluation.replicates import replicated
 from tests.synthetic import ARMS, synthetic_table
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_agent.py"
@@ -265,6 +266,18 @@ def test_too_few_validation_prompts_are_noted(tmp_path, caplog):
     assert "held-out training prompts" in caplog.text
 
 
+def test_prompts_are_counted_once(tmp_path):
+    """However many answers to each the sweep has."""
+    table = synthetic_table(100)
+    replicated(table, 2).save(tmp_path / "sweep")
+    words = ["--algo", "fixed", "--sweep", str(tmp_path / "sweep"), "-f", str(tmp_path / "logs")]
+    assert main(words) == 0
+    saved = (folder(tmp_path, "fixed") / "provenance.json").read_text(encoding="utf-8")
+    sweep = json.loads(saved)["sweep"]
+    assert sweep["train_prompts"] == len(table.split("train"))
+    assert sweep["validation_prompts"] == len(table.split("validation"))
+
+
 def test_an_interrupted_run_does_not_look_complete(train, tmp_path, monkeypatch, capsys):
     def interrupted(*_):
         raise KeyboardInterrupt
@@ -296,7 +309,8 @@ def test_an_interrupted_run_does_not_look_complete(train, tmp_path, monkeypatch,
         (["-optimize", "--algo", "fixed"], "fixed has no hyperparameters to optimize"),
         (["-optimize", "-params", "lr:1"], "ppo has no hyperparameter 'lr'"),
         (["-params", "lr:1"], "ppo has no hyperparameter 'lr'"),
-        (["-params", "learning_rate"], "key:value"),
+        (["-params", "learning_rate"], "--hyperparams must be KEY:VALUE"),
+        (["-params", "hidden:[8"], "--hyperparams hidden:[8: the value is not YAML"),
         (["-conf", "nowhere.yml"], "cannot read hyperparameters nowhere.yml"),
         (["--algo", "fixed", "-n", "100"], "fixed has no hyperparameter 'n_timesteps'"),
         (["--sweep", "nowhere"], "no sweep at nowhere"),

@@ -12,6 +12,7 @@ from blockpilot_rl.evaluation.compare import compare
 from blockpilot_rl.evaluation.controls import shuffle_states
 from blockpilot_rl.evaluation.oracle import oracle_arms
 from blockpilot_rl.files import write_json
+from blockpilot_rl.sweeps.metadata import DEFAULT_ARMS
 from blockpilot_rl.sweeps.table import SweepTable
 from tests.evaluation.replicates import replicated
 from tests.synthetic import synthetic_table
@@ -261,6 +262,13 @@ def test_the_report_names_best_fixed_beside_a_default_that_is_worst(splits):
     assert found.best_fixed.block_size == 4
     assert found.default.gain.high < 0
     assert set(speedups) >= {1, 2, 4}
+
+
+def test_plain_decoding_and_small_sizes_are_arms():
+    """No speculation beat the drafter's own size, 16, in lablup/mlxcel#1937."""
+    for arms in (DEFAULT_ARMS, SweepTable.load().arms):
+        assert arms[:4] == (1, 2, 3, 4)
+        assert len([arm for arm in arms if arm < 16]) >= 6
 
 
 def test_a_policy_that_turned_itself_off_shows(splits):

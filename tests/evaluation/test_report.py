@@ -24,9 +24,17 @@ from blockpilot_rl.evaluation.plots import (
     plot_speedups,
 )
 from blockpilot_rl.evaluation.report import write_report
-from blockpilot_rl.evaluation.results import Comparison, CurvePoint, LeftOut, PaperRow
+from blockpilot_rl.evaluation.results import (
+    Ablation,
+    AblationRow,
+    Comparison,
+    CurvePoint,
+    LeftOut,
+    PaperRow,
+)
 from blockpilot_rl.evaluation.statistics import Interval
 from blockpilot_rl.evaluation.tables import (
+    ablation_table,
     arms_table,
     budget_table,
     decoding_table,
@@ -167,8 +175,14 @@ def complete(comparison) -> Comparison:
         for price, factor in (("decode", 5), ("replay", 1))
     }
     row = PaperRow("1, 16", 2.5, 2.75, 1.234, 1.345, Interval(0.012, -0.01, 0.03))
+    change, none = Interval(-0.03, -0.04, -0.02), Interval(0.0, 0.0, 0.0)
+    ablation = {
+        "prompt alone": AblationRow(["prompt"], 1, 1.222, row.gain, float("nan"), change),
+        "all groups": AblationRow(["prompt", "draft"], 16, 1.26, row.gain, 0.25, none),
+    }
     return dataclasses.replace(
         comparison,
+        ablation=Ablation("steady", ablation),
         left_out=LeftOut({"easy": 4, "hard": 8}, comparison.best_fixed, outcomes),
         learning_curve=learning,
         budget_curves=budgets,
@@ -186,6 +200,8 @@ def test_every_view_has_its_section(complete, tmp_path):
             "Families left out",
             "Learning curve",
             "At equal decode budget",
+            "State groups",
+            "-3.0% (-4.0, -2.0)",
             "paper&#39;s table" if written is text else "paper's table",
             "Judged from logs",
             "at temperature 0",
@@ -216,6 +232,15 @@ def test_the_curves_show_the_numbers(complete):
     assert rows["steady"] == ["+2.0% (+1.0, +3.0)"] * 3
     paid = ["200: +2.0%", "400: +2.0%", "800: +2.0%"]
     assert ["steady", "a decode per label", *paid] in budget_table(complete).rows
+
+
+def test_the_groups_are_shown_beside_all_of_them(complete):
+    gain = "+1.2% (-1.0, +3.0)"
+    assert ablation_table(complete).rows == [
+        ["prompt alone", "1", "1.222", gain, "–", "-3.0% (-4.0, -2.0)"],
+        ["all groups", "16", "1.260", gain, "25%", "–"],
+    ]
+    assert ablation_table(complete).columns[0] == "steady sees"
 
 
 def test_a_family_left_out_is_shown_beside_the_same_one_seen(complete):
@@ -255,6 +280,15 @@ def test_the_tables_are_rectangular_and_in_order(comparison):
     shares = dict(zip(arms_table(comparison).columns, arms_table(comparison).rows[1], strict=True))
     assert shares["4"] == "100%"
     assert shares["8"] == "–"
+
+
+def test_both_acceptance_lengths_are_named(comparison):
+    """4.74 pooled and 5.45 per request are the same data (vllm-project/vllm#52816)."""
+    table, agent = decoding_table(comparison), comparison.agents["guesser"]
+    cells = dict(zip(table.columns, next(r for r in table.rows if r[0] == "guesser"), strict=True))
+    assert cells["τ pooled"] == f"{agent.acceptance_length:.2f}"
+    assert cells["τ per request"] == f"{agent.acceptance_length_per_request:.2f}"
+    assert cells["τ pooled"] != cells["τ per request"]
 
 
 def test_without_agents_the_tables_leave_them_out(without_agents, tmp_path):

@@ -1,0 +1,205 @@
+"""Trains an algorithm with several seeds, side by side in processes of their own."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from blockpilot_rl.agents import Agent, Monitor, make_agent
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.evaluation.choices import Choices, time_decisions
+from blockpilot_rl.evaluation.controls import shuffle_states
+from blockpilot_rl.evaluation.curves import some_prompts
+from blockpilot_rl.sweeps.table import SweepTable
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """The rows to learn from, to select on and to judge on."""
+
+    train: SweepTable
+    validation: SweepTable | None
+    test: SweepTable
+
+    @classmethod
+    def of(cls, sweep: SweepTable) -> Splits:
+        """Split a sweep.
+
+        Raises:
+            BlockPilotError: If it lacks training or test rows.
+        """
+        has_validation = (sweep.rows["split"] == "validation").any()
+        return cls(
+            train=sweep.split("train"),
+            validation=sweep.split("validation") if has_validation else None,
+            test=sweep.split("test"),
+        )
+
+    def each(self, change: Callable[[SweepTable], SweepTable]) -> Splits:
+        """Change every table alike."""
+        validation = None if self.validation is None else change(self.validation)
+        return Splits(change(self.train), validation, change(self.test))
+
+
+class Learned(NamedTuple):
+    """What the agent of one seed hands in.
+
+    Attributes:
+        arms: Its choices on the test rows, `[n]`.
+        validation: Its choices on the validation rows, `[m]`; None if there are none.
+        policy: Its pickled policy, as bytes, since torch would pass tensors between processes in
+            shared memory, which ends with the process.
+        decodes: Decodes that its decisions cost.
+        notes: Remarks of the learner.
+    """
+
+    arms: np.ndarray
+    validation: np.ndarray | None
+    policy: bytes
+    decodes: int
+    notes: list[str]
+
+
+class Trained(NamedTuple):
+    """What an agent chose, and the decodes that its decisions cost (the mean over its seeds)."""
+
+    choices: Choices
+    decodes: int
+
+    @classmethod
+    def of(cls, seeds: Sequence[Learned], test: SweepTable) -> Trained:
+        """Put together what the seeds handed in, and time their policies while nothing trains."""
+        validation = [seed.validation for seed in seeds if seed.validation is not None]
+        choices = Choices(
+            arms=np.stack([seed.arms for seed in seeds]),
+            policy_seconds=np.array(
+                [time_decisions(pickle.loads(seed.policy), test) for seed in seeds]
+            ),
+            validation=np.stack(validation) if validation else None,
+        )
+        return cls(choices, round(np.mean([seed.decodes for seed in seeds])))
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """An algorithm and what it learns from.
+
+    Attributes:
+        algorithm: Its name.
+        splits: The rows.
+        features: State groups it sees.
+        prompts: Number of training prompts to learn from, drawn anew for every seed; None for all.
+        decisions: Steps to learn; None for what the algorithm takes by default.
+        shuffle: Whether it learns from shuffled states.
+    """
+
+    algorithm: str
+    splits: Splits
+    features: Sequence[str]
+    prompts: int | None = None
+    decisions: int | None = None
+    shuffle: bool = False
+
+    def learn(self, seed: int) -> Learned:
+        """Train with one seed and let the agent choose.
+
+        Raises:
+            BlockPilotError: If the algorithm is unknown or the sweep lacks what it needs.
+        """
+        agent = make_agent(self.algorithm, seed=seed, features=self.features)
+        monitor = _QuietMonitor()
+        with _one_thread():
+            agent.learn(*self.lesson(seed), monitor, total_timesteps=self.decisions)
+        test, validation = self.splits.test, self.splits.validation
+        return Learned(
+            arms=agent.choose(test),
+            validation=None if validation is None else agent.choose(validation),
+            policy=pickle.dumps(agent.to_policy()),
+            decodes=agent.num_timesteps * decodes_per_decision(agent),
+            notes=monitor.notes,
+        )
+
+    def lesson(self, seed: int) -> tuple[SweepTable, SweepTable | None]:
+        """The training and validation rows of a seed; in the control with their states shuffled."""
+        train, validation = self.splits.train, self.splits.validation
+        if self.prompts is not None:
+            train = some_prompts(train, self.prompts, seed)
+        if not self.shuffle:
+            return train, validation
+        rng = np.random.default_rng(seed)
+        shuffled = shuffle_states(train, rng)
+        return shuffled, None if validation is None else shuffle_states(validation, rng)
+
+
+def decodes_per_decision(agent: Agent[Any]) -> int:
+    """Decodes that a decision of a bandit learner costs; 0 for one that needs all labels.
+
+    A decision costs a decode with the chosen size, and another with the best fixed size where the
+    learner takes the difference of the two.
+    """
+    settings = agent.hyperparams
+    if not hasattr(settings, "n_timesteps"):
+        return 0
+    return 1 if settings.reward_baseline == "none" else 2
+
+
+Each = Callable[[Callable[[int], Learned], Iterable[int]], Iterable[Learned]]
+
+
+@contextmanager
+def side_by_side(jobs: int) -> Iterator[Each]:
+    """Lend a `map` that works in this many processes; with one job in this process alone.
+
+    Processes start when there is work for them, serve every call, and end with the context.
+
+    Raises:
+        BlockPilotError: If one of them dies.
+    """
+    if jobs == 1:
+        yield map
+        return
+    try:
+        with ProcessPoolExecutor(
+            jobs,
+            mp_context=get_context("spawn"),
+            # An interrupt from the keyboard reaches every process; these have nothing to say to it.
+            initializer=signal.signal,
+            initargs=(signal.SIGINT, signal.SIG_DFL),
+        ) as pool:
+            yield pool.map
+    except BrokenProcessPool as error:
+        raise BlockPilotError(
+            "a process that trained an agent died, perhaps for want of memory; try --jobs 1"
+        ) from error
+
+
+class _QuietMonitor(Monitor):
+    """Keeps remarks for the end, since the same one comes from many trainings."""
+
+    def note(self, text: str) -> None:
+        """Keep a remark."""
+        self.notes.append(text)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let torch compute on one thread: the networks are too small to share out.
+
+    What is learned then does not depend on the number of processors either.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import math
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from blockpilot_rl.agents import ALGORITHMS, make_agent
+from blockpilot_rl.cli.trainings import (
+    Splits,
+    Trained,
+    Training,
+    decodes_per_decision,
+    side_by_side,
+)
+from blockpilot_rl.errors import BlockPilotError
+from tests.evaluation.replicates import replicated
+from tests.synthetic import synthetic_table
+
+
+@pytest.fixture(scope="module")
+def splits() -> Splits:
+    return Splits.of(synthetic_table(n=300))
+
+
+def test_a_sweep_without_validation_rows():
+    table = synthetic_table(n=100)
+    found = Splits.of(table.select_rows((table.rows["split"] != "validation").to_numpy()))
+    assert found.validation is None
+    few = found.each(lambda part: part.select_rows(np.arange(3)))
+    assert (len(few.train), few.validation, len(few.test)) == (3, None, 3)
+
+
+def test_what_a_decision_costs():
+    """A label of every arm is no decision; a baseline is decoded for too."""
+    costs = {name: decodes_per_decision(make_agent(name)) for name in ALGORITHMS}
+    for name in ("supervised", "reward-regression", "fixed"):
+        assert costs[name] == 0
+    assert costs["ppo"] == costs["linucb"] == 2
+    plain = make_agent("linucb", hyperparams={"reward_baseline": "none"})
+    assert decodes_per_decision(plain) == 1
+
+
+def test_decisions_are_paid_for(splits):
+    found = Training("linucb", splits, ("last_hidden",), decisions=64).learn(seed=1)
+    assert found.decodes == 128
+
+
+def test_shuffling_is_for_what_is_learned_from_alone(splits):
+    training = Training("reward-regression", splits, ("last_hidden",), shuffle=True)
+    train, validation = training.lesson(seed=1)
+    for shuffled, table in ((train, splits.train), (validation, splits.validation)):
+        assert (shuffled.states != table.states).any()
+        np.testing.assert_array_equal(np.sort(shuffled.states, 0), np.sort(table.states, 0))
+        np.testing.assert_array_equal(shuffled.rewards, table.rewards)
+
+
+def test_fewer_prompts_keep_all_their_rows(splits):
+    several = splits.each(lambda table: replicated(table, 2))
+    train, validation = Training("fixed", several, ("prompt",), prompts=30).lesson(seed=1)
+    assert (train.rows["id"].nunique(), len(train)) == (30, 60)
+    assert validation is several.validation
+
+
+def test_torch_gets_its_threads_back(splits):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        Training("fixed", splits, ("prompt",)).learn(seed=0)
+        assert torch.get_num_threads() == threads + 1
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_work_goes_to_other_processes():
+    """In the order of the seeds, whichever ends first; one job stays here."""
+    which = "__import__('os').getpid()"
+    with side_by_side(2) as each:
+        assert list(each(math.factorial, range(5))) == [1, 1, 2, 6, 24]
+        assert os.getpid() not in each(eval, [which] * 4)
+    with side_by_side(1) as each:
+        assert list(each(eval, [which])) == [os.getpid()]
+
+
+def test_a_process_that_dies_is_named():
+    with pytest.raises(BlockPilotError, match=r"died, .* --jobs 1"), side_by_side(2) as each:
+        list(each(os._exit, [1]))
+
+
+@pytest.mark.slow
+def test_other_processes_learn_the_same(splits):
+    training = Training("supervised", splits, ("last_hidden", "prompt"))
+    with side_by_side(2) as each:
+        apart = Trained.of(list(each(training.learn, range(2))), splits.test)
+    here = Trained.of(list(map(training.learn, range(2))), splits.test)
+    np.testing.assert_array_equal(apart.choices.arms, here.choices.arms)
+    np.testing.assert_array_equal(apart.choices.validation, here.choices.validation)
+    assert (here.choices.arms[0] != here.choices.arms[1]).any()
