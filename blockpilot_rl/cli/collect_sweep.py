@@ -5,35 +5,39 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from rich.console import Console
 from rich.progress import Progress
 
-from blockpilot_rl.cli.lists import assignments, part_of, whole_numbers, words
+from blockpilot_rl.cli.lists import assignments, part_of, whole_numbers
 from blockpilot_rl.cli.parsing import arg, run
+from blockpilot_rl.cli.prompt_flags import PromptFlags
 from blockpilot_rl.decoding.calibration import Calibration
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.latency import LatencyProfile, measure_latency
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import write_json
-from blockpilot_rl.models.pairs import Pair, load_pair, parse_dtype
+from blockpilot_rl.models.pairs import Pair, check_device, load_pair, parse_dtype
 from blockpilot_rl.sweeps.assemble import assemble, check_calibration, measure_rows
 from blockpilot_rl.sweeps.collect import Collection, SweepConfig
 from blockpilot_rl.sweeps.continuations import ContinuationStore, validate_seeds
 from blockpilot_rl.sweeps.merge import merge_folders
 from blockpilot_rl.sweeps.metadata import DEFAULT_ARMS
-from blockpilot_rl.sweeps.prompts import Prompt, builtin_suite, load_prompts
+from blockpilot_rl.sweeps.prompts import BadLine, Prompt
+from blockpilot_rl.sweeps.ray_engine import RayConfig, record_on_ray
 from blockpilot_rl.sweeps.table import SweepTable
 from blockpilot_rl.sweeps.traces import save_sweep
 
 
-@dataclass(frozen=True)
-class CollectSweepConfig:
+@dataclass(frozen=True, kw_only=True)
+class CollectSweepConfig(PromptFlags):
     """Record a sweep: prefill states and the outcome of every block size, for many prompts.
 
     Unfinished work lies in OUT.partial; the same command goes on where it was stopped. Sweeps with
@@ -41,11 +45,6 @@ class CollectSweepConfig:
     """
 
     out: str = arg(help="folder of the finished sweep", metavar="DIR")
-    prompts: str | None = arg(
-        None, metavar="FILE", help="JSONL or text file of prompts (default: the built-in suite)"
-    )
-    limit: int = arg(2000, help="number of prompts of the built-in suite, drafter split left out")
-    families: str | None = arg(None, metavar="A,B", help="families of the built-in suite")
     arms: str = arg(",".join(map(str, DEFAULT_ARMS)), metavar="1,B,…", help="block sizes")
     max_new_tokens: int = arg(128, help="budget of each text")
     temperature: float = arg(0.0, help="0 is greedy")
@@ -73,6 +72,16 @@ class CollectSweepConfig:
     continuations: str | None = arg(
         None, metavar="DIR", help="folder of the target's answers, to keep them for other drafters"
     )
+    engine: Literal["local", "ray"] = arg(
+        "local", help="record in this process, or on a Ray cluster"
+    )
+    workers: int | None = arg(
+        None, help="Ray workers, each with a copy of the pair (default: one per CPU or GPU)"
+    )
+    ray_address: str | None = arg(
+        None,
+        help="Ray cluster, as ray.init takes it (default: one that Ray finds, else this machine)",
+    )
     part: str = arg(
         "1/1", metavar="I/N", help="only let the target answer part I of N, then stop (N > 1)"
     )
@@ -96,19 +105,18 @@ class CollectSweepConfig:
         Raises:
             BlockPilotError: If a value is out of range.
         """
+        super().__post_init__()
         self.sweep_config()
+        self.ray_config()
         validate_seeds(self.sampling(), self.noise_seeds())
         self.template_options()
         part_of(self.part)
         parse_dtype(self.dtype)
         parse_dtype(self.latency_dtype)
-        for name in ("limit", "repeats"):
-            if getattr(self, name) < 1:
-                raise BlockPilotError(f"--{name} must be positive, got {getattr(self, name)}")
+        if self.repeats < 1:
+            raise BlockPilotError(f"--repeats must be positive, got {self.repeats}")
         if self.measure < 0:
             raise BlockPilotError(f"--measure must not be negative, got {self.measure}")
-        if self.prompts is not None and self.families is not None:
-            raise BlockPilotError("--families chooses from the built-in suite; drop --prompts")
 
     def sweep_config(self) -> SweepConfig:
         """What the flags ask to record.
@@ -135,18 +143,36 @@ class CollectSweepConfig:
         """Options of the chat template."""
         return assignments(self.template, "--template")
 
-    def load_pair(self, dtype: str) -> Pair:
-        """The pair."""
-        return load_pair(
-            self.target, self.drafter, dtype, self.device, template=self.template_options()
-        )
+    def ray_config(self) -> RayConfig | None:
+        """How to spread the work over a Ray cluster; None for the local engine.
 
-    def load_prompts(self) -> list[Prompt]:
-        """The prompts to decode."""
-        if self.prompts is not None:
-            return load_prompts(Path(self.prompts))
-        families = None if self.families is None else words(self.families)
-        return builtin_suite(self.limit, families=families, splits=["train", "validation", "test"])
+        Raises:
+            BlockPilotError: If a value is out of range or does not go with the engine.
+        """
+        if self.engine == "local":
+            for flag, value in (("workers", self.workers), ("ray-address", self.ray_address)):
+                if value is not None:
+                    raise BlockPilotError(f"--{flag} needs --engine ray")
+            return None
+        if self.part_only:
+            raise BlockPilotError("--engine ray shares the work out by itself; drop --part")
+        if self.device not in ("cpu", "cuda"):
+            raise BlockPilotError(
+                f"--engine ray gives each worker a slot of its own, so that --device is cpu or "
+                f"cuda, not {self.device}"
+            )
+        unit: Literal["CPU", "GPU"] = "GPU" if self.device == "cuda" else "CPU"
+        return RayConfig(self.ray_address, self.workers, unit)
+
+    @property
+    def part_only(self) -> bool:
+        """Whether to answer a part of the prompts and stop."""
+        return part_of(self.part)[1] > 1
+
+    def pair_loader(self, dtype: str, device: str) -> Callable[[], Pair]:
+        """What loads the pair, from any working folder."""
+        target, drafter = (_from_anywhere(name) for name in (self.target, self.drafter))
+        return partial(load_pair, target, drafter, dtype, device, template=self.template_options())
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str | None = None) -> int:
@@ -185,10 +211,16 @@ def record(config: CollectSweepConfig, out: Path, console: Console) -> None:
         BlockPilotError: If an argument, the pair, a prompt or the output is not as needed.
     """
     calibration = None if config.profile is None else Calibration.load(config.profile)
-    prompts, sweep = config.load_prompts(), config.sweep_config()
-    pair = config.load_pair(config.dtype)
+    timing = calibration is None or config.measure > 0
+    if timing:
+        check_device(config.device)
+    sweep = config.sweep_config()
+    # On a cluster the workers' copies of the pair are at work, and this one only compares.
+    pair = config.pair_loader(config.dtype, config.device if config.engine == "local" else "cpu")()
     if calibration is not None:
         check_calibration(calibration, pair, sweep.arms)
+    skipped: list[BadLine] = []
+    prompts = config.load_prompts(pair, config.max_new_tokens, _reporter(console, skipped))
     decoder = Decoder(pair)
     unfinished = out.parent / f"{out.name}.partial"
     store = ContinuationStore(
@@ -199,26 +231,61 @@ def record(config: CollectSweepConfig, out: Path, console: Console) -> None:
         config.noise_seeds(),
     )
     collection = Collection(decoder, store, sweep, unfinished)
-    part = part_of(config.part)
     with Progress(console=console, disable=not console.is_terminal) as progress:
-        bar = _bar(progress, "answer", store.size)
-        store.record(pair, decoder.target, decoder.layer_ids, part, bar)
-        if part[1] > 1:
+        _record_shards(config, collection, progress)
+        if config.part_only:
             console.print(f"part {config.part} is answered; run without --part to finish")
             return
-        collection.replay_shards(_bar(progress, "replay", store.size))
-        timed, dtype = decoder, config.latency_dtype if calibration is None else calibration.dtype
-        if parse_dtype(dtype) != pair.dtype and (calibration is None or config.measure):
-            timed = Decoder(config.load_pair(dtype))
+        if timing:
+            dtype = config.latency_dtype if calibration is None else calibration.dtype
+            decoder = _timed(config, decoder, dtype)
         if calibration is None:
-            calibration = _calibrate(config, timed, unfinished, progress)
-        table = assemble(collection, calibration)
+            calibration = _calibrate(config, decoder, unfinished, progress)
+        table = assemble(
+            collection, calibration, {"skipped_prompts": [asdict(line) for line in skipped]}
+        )
         if config.measure:
-            table = _measure(config, timed, table, prompts, progress)
+            table = _measure(config, decoder, table, prompts, progress)
     save_sweep(out, table, collection.traces(table))
     shutil.rmtree(unfinished)
-    for line in _report(table.metadata.provenance["ended_with_first_token"], len(table), out):
+    for line in _report(table, out):
         console.print(line)
+
+
+def _record_shards(config: CollectSweepConfig, collection: Collection, progress: Progress) -> None:
+    """Answer and replay the prompts with the engine, or only answer a part of them."""
+    store, decoder, cluster = collection.store, collection.decoder, config.ray_config()
+    if cluster is not None:
+        load = config.pair_loader(config.dtype, config.device)
+        record_on_ray(load, collection, cluster, _bar(progress, "record", len(store.shards)))
+        return
+    part, bar = part_of(config.part), _bar(progress, "answer", store.size)
+    store.record(decoder.pair, decoder.target, decoder.layer_ids, part, bar)
+    if not config.part_only:
+        collection.replay_shards(_bar(progress, "replay", store.size))
+
+
+def _from_anywhere(name: str | None) -> str | None:
+    """A path that holds in every working folder; a hub id stays as it is."""
+    return str(Path(name).resolve()) if name is not None and Path(name).exists() else name
+
+
+def _reporter(console: Console, skipped: list[BadLine]) -> Callable[[BadLine], None]:
+    """What reports bad lines and keeps them."""
+
+    def report(line: BadLine) -> None:
+        console.print(f"skipped {line}", markup=False, highlight=False, soft_wrap=True)
+        skipped.append(line)
+
+    return report
+
+
+def _timed(config: CollectSweepConfig, decoder: Decoder, dtype: str) -> Decoder:
+    """A decoder of this dtype on the device to time, which may be the given one."""
+    pair = decoder.pair
+    if parse_dtype(dtype) == pair.dtype and torch.device(config.device).type == pair.device.type:
+        return decoder
+    return Decoder(config.pair_loader(dtype, config.device)())
 
 
 def _bar(progress: Progress, name: str, total: int) -> Callable[[int, int], None]:
@@ -257,11 +324,13 @@ def _measure(
     return measure_rows(timed, table, prompts, rows.tolist(), config.seed, bar)
 
 
-def _report(left_out: list[str], rows: int, out: Path) -> list[str]:
-    lines = [f"{rows} rows recorded in {out}"]
-    if left_out:
+def _report(table: SweepTable, out: Path) -> list[str]:
+    lines = [f"{len(table)} rows recorded in {out}"]
+    if left_out := table.metadata.provenance["ended_with_first_token"]:
         lines.append(
             f"{len(left_out)} texts ended with their first token and have nothing to time; "
             "the ids of their prompts are in metadata.json"
         )
+    if skipped := table.metadata.provenance["skipped_prompts"]:
+        lines.append(f"{len(skipped)} bad prompts were skipped; they are in metadata.json too")
     return lines

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -42,12 +43,15 @@ def check_calibration(calibration: Calibration, pair: Pair, arms: Sequence[int])
     calibration.latency.step_lines(arms)
 
 
-def assemble(collection: Collection, calibration: Calibration) -> SweepTable:
+def assemble(
+    collection: Collection, calibration: Calibration, origin: Mapping[str, Any] | None = None
+) -> SweepTable:
     """Put the shards together and price every arm.
 
     Args:
         collection: A sweep whose shards are all there.
         calibration: What the passes cost.
+        origin: What else its provenance should tell, as plain JSON values.
 
     Raises:
         BlockPilotError: If shards are missing, the calibration does not fit, or no prompt is left
@@ -81,7 +85,7 @@ def assemble(collection: Collection, calibration: Calibration) -> SweepTable:
         latency=calibration.latency.to_dict(),
         top_k=collection.store.sampling.top_k,
         top_p=collection.store.sampling.top_p,
-        provenance={**provenance(), "ended_with_first_token": left_out},
+        provenance={**provenance(), "ended_with_first_token": left_out, **(origin or {})},
     )
     unpriced = np.full((len(frame), len(config.arms)), np.nan)
     table = SweepTable(

@@ -91,7 +91,20 @@ class Collection:
     @property
     def shards(self) -> list[Path]:
         """Files of all replayed shards, one per shard of answers."""
-        return [self.folder / f"{path.stem}.parquet" for path in self.store.shards]
+        return [self.shard(index) for index in range(len(self.store.shards))]
+
+    @property
+    def claim_file(self) -> Path:
+        """Says what the shards are made from."""
+        return self.folder / "description.json"
+
+    def shard(self, index: int) -> Path:
+        """File of one replayed shard."""
+        return self.folder / f"{self.store.shard(index).stem}.parquet"
+
+    def is_recorded(self, index: int) -> bool:
+        """Whether one shard is answered and replayed."""
+        return self.store.shard(index).exists() and self._is_replayed(index)
 
     @cached_property
     def traced(self) -> frozenset[str]:
@@ -105,6 +118,26 @@ class Collection:
             seen[split] += 1
         return frozenset(ids)
 
+    def claim(self) -> None:
+        """Mark the folder as this sweep's, or check that it is.
+
+        Raises:
+            BlockPilotError: If it holds shards of another sweep.
+        """
+        pair, config = self.decoder.pair, self.config
+        description: dict[str, Any] = {
+            "fingerprint": pair.fingerprint,
+            "dtype": str(pair.dtype),
+            "prompts": [prompt.id for prompt in self.store.prompts],
+            "arms": list(config.arms),
+            "max_new_tokens": config.max_new_tokens,
+            "groups": list(config.groups),
+            "trace": config.trace,
+            "sampling": self.store.describe_sampling(),
+            "template": dict(pair.template or {}),
+        }
+        claim(self.claim_file, description)
+
     def replay_shards(self, progress: Progress = lambda done, total: None) -> None:
         """Replay every arm on the answers that have not been replayed yet.
 
@@ -114,18 +147,30 @@ class Collection:
         Raises:
             BlockPilotError: If answers are missing, or the folder holds shards of another sweep.
         """
-        self._claim()
-        done = 0
-        for path, shard in zip(self.shards, self.store.read(), strict=True):
-            if not (path.exists() and _trace_file(path).exists()):
-                traces, frame = self._record(shard)
-                # A shard is finished when its rows are there, so its traces come first.
-                with atomic_write(_trace_file(path)) as partial:
-                    write_traces(partial, self.config.arms, traces)
-                with atomic_write(path) as partial:
-                    frame.to_parquet(partial)
-            done += len(shard.prompt_ids)
-            progress(done, self.store.size)
+        self.claim()
+        self.store.check_complete()
+        for index in range(len(self.shards)):
+            self.replay_shard(index)
+            progress(self.store.answers_through(index), self.store.size)
+
+    def replay_shard(self, index: int) -> None:
+        """Replay every arm on the answers of one shard, unless they have been replayed.
+
+        Args:
+            index: Which shard, counted from 0.
+
+        Raises:
+            BlockPilotError: If its answers are missing or corrupt.
+        """
+        if self._is_replayed(index):
+            return
+        traces, frame = self._record(self.store.read_shard(index))
+        path = self.shard(index)
+        # A shard is finished when its rows are there, so its traces come first.
+        with atomic_write(_trace_file(path)) as partial:
+            write_traces(partial, self.config.arms, traces)
+        with atomic_write(path) as partial:
+            frame.to_parquet(partial)
 
     def frame(self) -> pd.DataFrame:
         """All replayed rows, in the order of the prompts and the seeds.
@@ -161,30 +206,18 @@ class Collection:
                 raise _unreadable(error) from error
         return {row: by_key[key] for row, key in enumerate(table.keys) if key in by_key}
 
+    def _is_replayed(self, index: int) -> bool:
+        path = self.shard(index)
+        return path.exists() and _trace_file(path).exists()
+
     def _check_shards(self) -> None:
-        self._claim()
+        self.claim()
         missing = [path for path in self.shards if not path.exists()]
         if missing:
             raise BlockPilotError(
                 f"{self.folder} lacks {len(missing)} of {len(self.shards)} shards; run the same "
                 "command again"
             )
-
-    def _claim(self) -> None:
-        """Mark the folder as this sweep's, or check that it is."""
-        pair, config = self.decoder.pair, self.config
-        description: dict[str, Any] = {
-            "fingerprint": pair.fingerprint,
-            "dtype": str(pair.dtype),
-            "prompts": [prompt.id for prompt in self.store.prompts],
-            "arms": list(config.arms),
-            "max_new_tokens": config.max_new_tokens,
-            "groups": list(config.groups),
-            "trace": config.trace,
-            "sampling": self.store.describe_sampling(),
-            "template": dict(pair.template or {}),
-        }
-        claim(self.folder / "description.json", description)
 
     def _record(self, shard: Shard) -> tuple[dict[Key, Trace], pd.DataFrame]:
         """Trace or replay each answer of one shard."""

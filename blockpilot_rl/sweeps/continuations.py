@@ -77,8 +77,20 @@ class ContinuationStore:
     @property
     def shards(self) -> list[Path]:
         """Files of all shards, whether they exist yet or not."""
-        count = -(-self.size // SHARD_PROMPTS)
-        return [self.folder / f"shard-{index:05d}.safetensors" for index in range(count)]
+        return [self.shard(index) for index in range(-(-self.size // SHARD_PROMPTS))]
+
+    @property
+    def claim_file(self) -> Path:
+        """Says what the shards are made from."""
+        return self.folder / "continuations.json"
+
+    def shard(self, index: int) -> Path:
+        """File of one shard."""
+        return self.folder / f"shard-{index:05d}.safetensors"
+
+    def answers_through(self, index: int) -> int:
+        """Number of answers in the shards up to this one, which counts too."""
+        return min((index + 1) * SHARD_PROMPTS, self.size)
 
     def record(
         self,
@@ -102,6 +114,23 @@ class ContinuationStore:
             BlockPilotError: If a prompt is too long, or the folder holds answers of another
                 target, suite or setting.
         """
+        answering = self.open(pair, target, layer_ids)
+        for index in range(len(self.shards))[part[0] :: part[1]]:
+            answering.answer(index)
+            progress(self.answers_through(index), self.size)
+
+    def open(self, pair: Pair, target: TargetForward, layer_ids: Sequence[int]) -> Answering:
+        """Mark the folder as that of these answers, or check that it is, and encode the prompts.
+
+        Args:
+            pair: Encodes the prompts.
+            target: The target's pass, with the features of `layer_ids`.
+            layer_ids: 0-based decoder layers whose outputs are the features.
+
+        Raises:
+            BlockPilotError: If a prompt is too long, or the folder holds answers of another
+                target, suite or setting.
+        """
         encoded = [pair.encode(prompt.chat())[0] for prompt in self.prompts]
         for prompt, ids in zip(self.prompts, encoded, strict=True):
             if len(ids) + self.max_new_tokens > pair.max_length:
@@ -110,7 +139,7 @@ class ContinuationStore:
                     f"ones it exceeds the models' {pair.max_length} positions"
                 )
         claim(
-            self.folder / "continuations.json",
+            self.claim_file,
             {
                 "fingerprint": pair.target_fingerprint,
                 "dtype": str(pair.dtype).removeprefix("torch."),
@@ -124,22 +153,8 @@ class ContinuationStore:
         )
         # Prompts of similar length share a shard, so that little of a batch is padding.
         order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]))
-        wanted = [(i, seed) for i in order for seed in self.seeds]
-        for index, path in list(enumerate(self.shards))[part[0] :: part[1]]:
-            rows = wanted[index * SHARD_PROMPTS : (index + 1) * SHARD_PROMPTS]
-            if not path.exists():
-                answers = continue_batch(
-                    target,
-                    [encoded[i] for i, _ in rows],
-                    self.max_new_tokens,
-                    pair.stop_token_ids,
-                    self.sampling,
-                    [seed for _, seed in rows],
-                )
-                names = [self.prompts[i].id for i, _ in rows]
-                with atomic_write(path) as partial:
-                    save_file(_pack(answers), partial, {"prompt_ids": json.dumps(names)})
-            progress(min((index + 1) * SHARD_PROMPTS, self.size), self.size)
+        rows = [(self.prompts[i].id, encoded[i], seed) for i in order for seed in self.seeds]
+        return Answering(self, pair, target, rows)
 
     def read(self) -> Iterator[Shard]:
         """Read shard after shard.
@@ -147,14 +162,30 @@ class ContinuationStore:
         Raises:
             BlockPilotError: If a shard is missing or corrupt.
         """
+        self.check_complete()
+        for index in range(len(self.shards)):
+            yield self.read_shard(index)
+
+    def read_shard(self, index: int) -> Shard:
+        """Read one shard.
+
+        Raises:
+            BlockPilotError: If it is missing or corrupt.
+        """
+        return _read_shard(self.shard(index), self.sampling)
+
+    def check_complete(self) -> None:
+        """Check that every prompt is answered.
+
+        Raises:
+            BlockPilotError: If a shard is missing.
+        """
         missing = [path for path in self.shards if not path.exists()]
         if missing:
             raise BlockPilotError(
                 f"{self.folder} lacks {len(missing)} of {len(self.shards)} shards; run the same "
                 "command again without --part"
             )
-        for path in self.shards:
-            yield _read_shard(path, self.sampling)
 
     def describe_sampling(self) -> dict[str, Any] | None:
         """What tells the answers of this store from others' by sampling; None for greedy ones."""
@@ -163,6 +194,46 @@ class ContinuationStore:
         names = ("temperature", "top_k", "top_p")
         values = {name: getattr(self.sampling, name) for name in names}
         return {**values, "seeds": list(self.seeds)}
+
+
+@dataclass(frozen=True)
+class Answering:
+    """A target at work on a folder of answers, shard by shard.
+
+    Attributes:
+        store: The folder.
+        pair: Knows the tokens that end a text.
+        target: The target's pass, with the features to keep.
+        rows: Prompt id, prompt tokens `[n]` and seed of each answer, in the order of the shards.
+    """
+
+    store: ContinuationStore
+    pair: Pair
+    target: TargetForward
+    rows: Sequence[tuple[str, torch.Tensor, int]]
+
+    def answer(self, index: int) -> None:
+        """Answer the prompts of one shard, unless it is there already.
+
+        Args:
+            index: Which shard, counted from 0.
+        """
+        store, path = self.store, self.store.shard(index)
+        if path.exists():
+            return
+        rows = self.rows[index * SHARD_PROMPTS : store.answers_through(index)]
+        answers = continue_batch(
+            self.target,
+            [ids for _, ids, _ in rows],
+            store.max_new_tokens,
+            self.pair.stop_token_ids,
+            store.sampling,
+            [seed for _, _, seed in rows],
+        )
+        with atomic_write(path) as partial:
+            save_file(
+                _pack(answers), partial, {"prompt_ids": json.dumps([key for key, *_ in rows])}
+            )
 
 
 def validate_seeds(sampling: Sampling, seeds: Sequence[int]) -> None:

@@ -137,8 +137,8 @@ class Trainer:
         """
         self.drafter: DFlashDraftModel = drafter
         self.device = pair.device
-        self.drafter.to(self.device).float()  # type: ignore[no-untyped-call]
-        self.drafter.train()
+        module: torch.nn.Module = drafter
+        module.to(self.device).float().train()
         self.config = config
         self.step = 0
         target: Any = pair.target

@@ -61,6 +61,19 @@ def profile(folder):
     return folder / "profile.json"
 
 
+PROGRAM = "from blockpilot_rl.cli.collect_sweep import main; raise SystemExit(main())"
+
+
+def kill_at(command: list[str], folder: Path, moment: str) -> None:
+    """Run a command and kill it, by SIGKILL, as soon as the folder holds such a file."""
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not list(folder.rglob(moment)):
+            time.sleep(0.001)
+        process.send_signal(signal.SIGKILL)
+        _, err = process.communicate()
+    assert process.returncode == -signal.SIGKILL, err
+
+
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
@@ -106,6 +119,30 @@ def test_parts_and_then_the_whole(call, tmp_path, capsys):
     assert names(tmp_path) == {"sweep"}
     assert call("--out", tmp_path / "again") == 0
     assert_same_rows(SweepTable.load(tmp_path / "sweep"), SweepTable.load(tmp_path / "again"))
+
+
+def test_bad_prompts_are_skipped_by_line_and_kept_in_the_metadata(call, tmp_path, capsys):
+    """Also when the same command goes on with unfinished work."""
+    path = tmp_path / "mixed.txt"
+    path.write_text("\n".join(["a b", "[red]", "", "a b", "c" * 300, "d"]), encoding="utf-8")
+    words = ["--prompts", path, "--skip-bad"]
+    reasons = {3: "the user message is empty", 4: "the same prompt as line 1", 5: "has 301 tokens"}
+    for more in (["--part", "1/2"], []):
+        assert call(*words, *more) == 0
+        err = capsys.readouterr().err
+        lines = [line for line in err.splitlines() if line.startswith(f"skipped {path}, line ")]
+        for line, (number, reason) in zip(lines, reasons.items(), strict=True):
+            assert f"line {number}: " in line
+            assert reason in line
+    assert "3 bad prompts were skipped" in err
+    table = SweepTable.load(tmp_path / "sweep")
+    skipped = table.metadata.provenance["skipped_prompts"]
+    assert [(item["number"], item["unit"]) for item in skipped] == [(n, "line") for n in reasons]
+    assert all(reasons[item["number"]] in item["reason"] for item in skipped)
+    left_out = table.metadata.provenance["ended_with_first_token"]
+    assert {*table.rows["id"], *left_out} == {
+        Prompt.from_text(text).id for text in ("a b", "[red]", "d")
+    }
 
 
 def test_a_run_that_was_killed_goes_on(call, tmp_path, monkeypatch):
@@ -235,14 +272,8 @@ def test_a_run_that_is_killed_at_any_moment_ends_in_the_same_bytes(
 ):
     """By SIGKILL, which nothing can catch; and again while it goes on."""
     words += ["--profile", str(profile), "--temperature", "1", "--seeds", "0,1", "--trace", "5"]
-    program = "from blockpilot_rl.cli.collect_sweep import main; raise SystemExit(main())"
-    command = [sys.executable, "-c", program, *words]
     for _ in range(2):
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-            while process.poll() is None and not list((tmp_path).rglob(moment)):
-                time.sleep(0.001)
-            process.send_signal(signal.SIGKILL)
-        assert process.returncode == -signal.SIGKILL
+        kill_at([sys.executable, "-c", PROGRAM, *words], tmp_path, moment)
         assert names(tmp_path) == {"sweep.partial"}
     assert main(words) == 0
     assert main([*words, "--out", str(tmp_path / "unbroken")]) == 0
@@ -256,6 +287,25 @@ def test_a_run_that_is_killed_at_any_moment_ends_in_the_same_bytes(
     assert names(tmp_path) == {"sweep", "unbroken"}
 
 
+@pytest.mark.slow
+def test_a_run_on_a_cluster_that_is_killed_goes_on_in_one_process(words, profile, tmp_path):
+    """On a cluster of its own, which ends with it. And the other way round; in the same bytes."""
+    pytest.importorskip("ray")
+    words += ["--profile", str(profile), "--temperature", "1", "--seeds", "0,1", "--trace", "5"]
+    cluster = ["--engine", "ray", "--ray-address", "local", "--workers", "2"]
+    kill_at([sys.executable, "-c", PROGRAM, *words, *cluster], tmp_path, "shard-*.safetensors")
+    assert names(tmp_path) == {"sweep.partial"}
+    assert main(words) == 0
+    local, other = (str(tmp_path / name) for name in ("local", "other"))
+    assert main([*words, "--out", local]) == 0
+    assert main([*words, "--out", other, "--part", "3/3"]) == 0
+    assert main([*words, "--out", other, *cluster]) == 0
+    for name in ("sweep.parquet", TRACE_FILE):
+        found = {(tmp_path / run / name).read_bytes() for run in ("sweep", "local", "other")}
+        assert len(found) == 1
+    assert names(tmp_path) == {"sweep", "local", "other"}
+
+
 def test_the_builtin_suite_is_the_default(tmp_path):
     tiny_target(max_position_embeddings=4096).save_pretrained(tmp_path / "target")
     save_tiny_pair(tmp_path / "other")
@@ -265,12 +315,15 @@ def test_the_builtin_suite_is_the_default(tmp_path):
     (tokenizer / "chat_template.jinja").rename(tmp_path / "target" / "chat_template.jinja")
     tiny_drafter(max_position_embeddings=4096).save_pretrained(tmp_path / "drafter")
     words = ["--target", tmp_path / "target", "--drafter", tmp_path / "drafter", *QUICK]
-    words += ["--limit", 6, "--families", "arithmetic,code", "--out", tmp_path / "sweep"]
+    words += ["--limit", 6, "--out", tmp_path / "sweep"]
+    words += ["--groups", "english,languages", "--families", "story", "--languages", "en,de,fr"]
     assert main([str(word) for word in words]) == 0
     table = SweepTable.load(tmp_path / "sweep")
     assert len(table) + len(table.metadata.provenance["ended_with_first_token"]) == 6
-    assert set(table.rows["family"]) <= {"arithmetic", "code"}
+    assert table.metadata.provenance["skipped_prompts"] == []
+    assert set(table.rows["family"]) == {"story"}
     assert set(table.rows["suite"]) == {"builtin"}
+    assert {"en"} < set(table.rows["language"]) <= {"en", "de", "fr"}
     assert "drafter" not in set(table.rows["split"])
 
 
@@ -291,7 +344,7 @@ def test_the_builtin_suite_is_the_default(tmp_path):
         (["--profile", "{tmp}/foreign.json"], "the latency profile is of"),
         (["--profile", "{tmp}/short.json"], "block size 8 is not in the latency profile"),
         (["--max-new-tokens", "1"], "max_new_tokens must be at least 2"),
-        (["--max-new-tokens", "300"], "with 300 new ones it exceeds the models' 256 positions"),
+        (["--max-new-tokens", "300"], "leaves no room for a prompt"),
         (["--limit", "0"], "--limit must be positive"),
         (["--repeats", "0"], "--repeats must be positive"),
         (["--measure", "-1"], "--measure must not be negative"),
@@ -300,7 +353,14 @@ def test_the_builtin_suite_is_the_default(tmp_path):
         (["--prompts", "{tmp}/nowhere.txt"], "cannot read prompts from"),
         (["--prompts", "{tmp}/latin.txt"], "line 1: not UTF-8"),
         (["--prompts", "{tmp}/twice.txt"], "the same prompt as line 1"),
-        (["--prompts", "{tmp}/long.txt"], "has 301 tokens"),
+        (["--prompts", "{tmp}/long.txt"], "long.txt, line 1: has 301 tokens; at most 247 fit"),
+        (["--groups", "short"], "--groups chooses from the built-in suite; drop --prompts"),
+        (["--engine", "spark"], "'spark' is not one of local, ray"),
+        (["--workers", "2"], "--workers needs --engine ray"),
+        (["--ray-address", "auto"], "--ray-address needs --engine ray"),
+        (["--engine", "ray", "--workers", "0"], "workers must be 1 or more, not 0"),
+        (["--engine", "ray", "--part", "1/2"], "shares the work out by itself; drop --part"),
+        (["--engine", "ray", "--device", "cuda:1"], "--device is cpu or cuda, not cuda:1"),
         (["--out", "{tmp}/full"], "exists; name a new folder or remove it first"),
         (["--out", "{tmp}/latin.txt"], "exists; name a new folder or remove it first"),
         (["--drafter", "{tmp}/nowhere"], "is neither a folder nor a hub id"),
