@@ -19,12 +19,14 @@ from blockpilot_rl.agents.problem import Problem
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS, validate_groups
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import write_json
+from blockpilot_rl.models.devices import check_device
 from blockpilot_rl.policies.config import PolicyConfig
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import SweepTable
 
 AGENT_FILE = "agent.json"
 MIN_VALIDATION = 20
+MAX_SEED = 2**32 - 1
 
 H = TypeVar("H")
 AgentT = TypeVar("AgentT", bound="Agent[Any]")
@@ -59,12 +61,9 @@ class Agent(ABC, Generic[H]):
         device: str = "cpu",
     ) -> None:
         validate_groups(features)
-        if seed < 0:
-            raise BlockPilotError(f"seed must be 0 or more, got {seed}")
-        try:
-            torch.empty(0, device=device)
-        except (AssertionError, RuntimeError):
-            raise BlockPilotError(f"device {device!r} is not available here; try cpu") from None
+        if not 0 <= seed <= MAX_SEED:
+            raise BlockPilotError(f"seed must be 0 or more and at most {MAX_SEED}, got {seed}")
+        check_device(device)
         self.seed = seed
         self.features = tuple(features)
         self.device = device
@@ -213,13 +212,17 @@ class Agent(ABC, Generic[H]):
         saved = read_agent_file(path)
         if saved["algorithm"] != cls.algorithm:
             raise BlockPilotError(f"{path} holds a {saved['algorithm']}, not a {cls.algorithm}")
-        problem = Problem.from_dict(saved["problem"])
-        agent = cls(
-            seed=saved["seed"],
-            features=problem.state.names,
-            hyperparams=saved["hyperparams"],
-            device=device,
-        )
+        check_device(device)
+        try:
+            problem = Problem.from_dict(saved["problem"])
+            agent = cls(
+                seed=saved["seed"],
+                features=problem.state.names,
+                hyperparams=saved["hyperparams"],
+                device=device,
+            )
+        except BlockPilotError as error:
+            raise BlockPilotError(f"{path / AGENT_FILE}: {error}") from error
         agent._problem = problem
         agent.num_timesteps = saved["num_timesteps"]
         agent._load_model(path)
@@ -349,7 +352,16 @@ def read_agent_file(folder: Path) -> dict[str, Any]:
         ) from None
     except (OSError, ValueError) as error:
         raise BlockPilotError(f"{path} cannot be read as JSON: {error}") from error
-    wanted = {"algorithm", "seed", "hyperparams", "num_timesteps", "problem"}
-    if not isinstance(values, dict) or not wanted <= values.keys():
-        raise BlockPilotError(f"{path} lacks one of {sorted(wanted)}; train the agent again")
+    if not isinstance(values, dict) or not _SAVED.keys() <= values.keys():
+        raise BlockPilotError(f"{path} lacks one of {sorted(_SAVED)}; train the agent again")
+    for name, kind in _SAVED.items():
+        # A boolean is an int to `isinstance`.
+        if type(values[name]) is not kind:
+            raise BlockPilotError(
+                f"{path} has no valid {name} ({json.dumps(values[name])[:40]}); train the agent "
+                "again"
+            )
     return values
+
+
+_SAVED = {"algorithm": str, "seed": int, "hyperparams": dict, "num_timesteps": int, "problem": dict}

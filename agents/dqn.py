@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,7 +123,8 @@ class DQNAgent(SB3Agent[DQNHyperparams]):
         path = folder / REPLAY_FILE
         try:
             self.model.load_replay_buffer(path)
-        except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
+        # A damaged pickle can raise anything.
+        except Exception as error:
             raise BlockPilotError(
                 f"{path} is missing or corrupt ({type(error).__name__}); train the agent again"
             ) from error

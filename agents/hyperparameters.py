@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from torch import nn
 
 from blockpilot_rl.errors import BlockPilotError, closest
+from blockpilot_rl.plain_yaml import plain_yaml
+from blockpilot_rl.policies.config import MAX_WIDTH
 
 HYPERPARAMS_FOLDER = Path(__file__).parent / "hyperparams"
 
@@ -58,12 +60,13 @@ def read_yaml(path: Path) -> dict[str, Any]:
         BlockPilotError: If it cannot be read or does not hold `key: value` lines.
     """
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = plain_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BlockPilotError(f"cannot read hyperparameters {path}: {error.strerror}") from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise BlockPilotError(f"hyperparameters {path} are not valid YAML: {reason}") from error
+    except UnicodeDecodeError as error:
+        raise BlockPilotError(f"hyperparameters {path} are not UTF-8 text: {error}") from error
+    except BlockPilotError as error:
+        raise BlockPilotError(f"hyperparameters {path}: what it holds {error}") from error
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         raise BlockPilotError(f"hyperparameters {path} must hold `key: value` lines")
     return values
@@ -91,9 +94,13 @@ def require_network(hidden: tuple[int, ...], activation: str) -> None:
     """Check the shape of a multilayer perceptron.
 
     Raises:
-        BlockPilotError: If a width is not positive or the activation unknown.
+        BlockPilotError: If a width is not positive or absurd, or the activation unknown.
     """
     require(all(width >= 1 for width in hidden), "hidden must hold positive widths")
+    require(
+        all(width <= MAX_WIDTH for width in hidden),
+        f"hidden must hold widths of at most {MAX_WIDTH}, not {max(hidden, default=0)}",
+    )
     require(
         activation in ACTIVATIONS,
         f"activation must be {' or '.join(ACTIVATIONS)}, not {activation!r}",
@@ -116,9 +123,11 @@ def _convert(what: str, hint: Any, value: Any) -> Any:
         converted = hint(value)
         if hint is int and converted != float(value):
             raise ValueError
-    except (TypeError, ValueError):
+        if hint is float and not math.isfinite(converted):
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
         raise BlockPilotError(f"{what} must be {_WORDS[hint]}, not {value!r}") from None
     return converted
 
 
-_WORDS = {int: "a whole number", float: "a number", str: "text"}
+_WORDS = {int: "a whole number", float: "a finite number", str: "text"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from abc import abstractmethod
 from pathlib import Path
 from typing import Any
@@ -105,7 +104,8 @@ class IterativeAgent(PolicyAgent[H]):
             self._best, self._best_reward = state["best"], state["best_reward"]
             self._used = state["used"]
             self._restore_learner(state["learner"])
-        except (OSError, EOFError, RuntimeError, KeyError, pickle.UnpicklingError) as error:
+        # A damaged archive can raise anything, and hold anything.
+        except Exception as error:
             raise BlockPilotError(
                 f"{path} is missing or corrupt ({type(error).__name__}); train the agent again"
             ) from error

@@ -107,8 +107,11 @@ class Problem:
         """
         try:
             groups = tuple((str(name), int(width)) for name, width in values["state"])
-            return cls(**{**values, "arms": tuple(values["arms"]), "state": StateLayout(groups)})
-        except (KeyError, TypeError, ValueError) as error:
+            arms = tuple(int(arm) for arm in values["arms"])
+            if values["best_fixed"] not in arms:
+                raise ValueError(f"best_fixed {values['best_fixed']} is none of its arms")
+            return cls(**{**values, "arms": arms, "state": StateLayout(groups)})
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise BlockPilotError(
                 f"the saved agent describes no valid problem ({error}); train the agent again"
             ) from error

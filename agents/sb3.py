@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -224,7 +223,8 @@ class SB3Agent(ExploringAgent[S]):
         callers = _global_random_state()
         try:
             self.model = self.Model.load(path, device=self.device)
-        except (OSError, ValueError, KeyError, RuntimeError, BadZipFile) as error:
+        # A damaged archive fails in as many ways as Stable-Baselines3 and torch have readers.
+        except Exception as error:
             raise BlockPilotError(
                 f"{path} is missing or corrupt ({type(error).__name__}); train the agent again"
             ) from error

@@ -15,7 +15,7 @@ class BlockPilotError(ValueError):
     """
 
 
-def closest(name: str, known: Iterable[str]) -> str:
+def closest(name: object, known: Iterable[str]) -> str:
     """Render a hint that names the known word nearest to `name`.
 
     Args:
@@ -25,7 +25,7 @@ def closest(name: str, known: Iterable[str]) -> str:
     Returns:
         `" Did you mean 'x'?"` with a leading space, or an empty string when nothing is near.
     """
-    matches = difflib.get_close_matches(name, [str(word) for word in known], n=1)
+    matches = difflib.get_close_matches(str(name), [str(word) for word in known], n=1)
     return f" Did you mean {matches[0]!r}?" if matches else ""
 
 

@@ -9,14 +9,22 @@ import os
 import secrets
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 import numpy as np
 
-from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.errors import BlockPilotError, one_line
+
+_JSON_KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+    str: ((str,), "text"),
+    dict: ((dict,), "an object"),
+}
 
 
 @contextmanager
@@ -61,7 +69,8 @@ def atomic_directory(path: str | os.PathLike[str], *, overwrite: bool = False) -
 
     Args:
         path: The folder to create. An empty folder may already be there.
-        overwrite: Whether a folder that holds files may be replaced, losing all that it holds.
+        overwrite: Whether a folder that holds files may be replaced; one that holds anything that
+            the new folder does not have may not.
 
     Yields:
         An empty folder to write in.
@@ -73,12 +82,18 @@ def atomic_directory(path: str | os.PathLike[str], *, overwrite: bool = False) -
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_dir():
         raise BlockPilotError(f"cannot write the folder {path}: a file has that name")
-    if target.is_dir() and any(target.iterdir()) and not overwrite:
+    if _names(target) and not overwrite:
         raise BlockPilotError(f"the folder {path} is not empty; name a new one or remove it first")
     temporary = _beside(target)
     temporary.mkdir()
     try:
         yield temporary
+        lost = sorted(set(_names(target)) - set(_names(temporary)))
+        if lost:
+            raise BlockPilotError(
+                f"the folder {path} holds {lost[0]}, which replacing it would lose; name a new "
+                "folder, or move the file away"
+            )
         _swap_in(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -105,6 +120,80 @@ def write_json(destination: str | os.PathLike[str], payload: Any) -> None:
         return
     with atomic_write(destination) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def check_output(path: str | os.PathLike[str]) -> None:
+    """Check, before long work, that its result can be written.
+
+    Args:
+        path: The file, or the folder, to write later. "-" is standard output.
+
+    Raises:
+        BlockPilotError: If no file can be made where it shall be.
+    """
+    if os.fspath(path) == "-":
+        return
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file() and not target.is_dir():
+        return
+    probe = _beside(target / "probe" if target.is_dir() else target)
+    try:
+        probe.touch()
+    except OSError as error:
+        raise BlockPilotError(
+            f"cannot write {path}: {error.strerror or error}; name another place"
+        ) from error
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _names(folder: Path) -> list[str]:
+    """What a folder holds; nothing if it is not there."""
+    return os.listdir(folder) if folder.is_dir() else []
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        FileNotFoundError: If there is none; the caller knows how to make one.
+        BlockPilotError: If it cannot be read.
+    """
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
+        raise BlockPilotError(f"{path} cannot be read as JSON: {one_line(error)}") from error
+
+
+def check_types(values: Mapping[str, Any], schema: type) -> None:
+    """Check JSON values by the annotations of a dataclass.
+
+    Args:
+        values: Some or all of its fields.
+        schema: The dataclass. Fields that are no plain `int`, `float`, `str` or `dict` are left to
+            their reader.
+
+    Raises:
+        BlockPilotError: If a value is of a wrong type; the message names the field.
+    """
+    for name, hint in get_type_hints(schema).items():
+        kind = get_origin(hint) or hint
+        if name in values and kind in _JSON_KINDS:
+            types, words = _JSON_KINDS[kind]
+            value = values[name]
+            if not isinstance(value, types) or isinstance(value, bool):
+                raise BlockPilotError(f"{name} must be {words}, not {_in_words(value)}")
+
+
+def _in_words(value: Any) -> str:
+    """Name a JSON value of a wrong type."""
+    if isinstance(value, str):
+        return f"the text {textwrap.shorten(value, 40, placeholder=' …')!r}"
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
+    return json.dumps(value)
 
 
 def _beside(target: Path) -> Path:

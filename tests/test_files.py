@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.files import atomic_directory, atomic_write, write_json
+from blockpilot_rl.files import atomic_directory, atomic_write, check_output, write_json
 
 
 def names(folder: Path) -> set[str]:
@@ -101,8 +101,9 @@ def test_directory_replaces_only_when_told(tmp_path):
         pass
     assert names(target) == {"first"}
     with atomic_directory(target, overwrite=True) as temporary:
+        (temporary / "first").touch()
         (temporary / "second").touch()
-    assert names(target) == {"second"}
+    assert names(target) == {"first", "second"}
     assert names(tmp_path) == {"policy"}
     with (
         pytest.raises(BlockPilotError, match="a file has that name"),
@@ -115,6 +116,30 @@ def test_directory_replaces_only_when_told(tmp_path):
 class Arm:
     size: int
     seconds: float
+
+
+def test_a_folder_that_holds_something_else_is_not_replaced(tmp_path):
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "notes.txt").write_text("mine", encoding="utf-8")
+    with (
+        pytest.raises(BlockPilotError, match=r"holds notes\.txt, which replacing it would lose"),
+        atomic_directory(target, overwrite=True) as partial,
+    ):
+        (partial / "new").touch()
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "notes.txt"]
+
+
+def test_outputs_are_checked_before_the_work(tmp_path):
+    check_output("-")
+    check_output("/dev/null")
+    check_output(tmp_path)
+    check_output(tmp_path / "new.json")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file" / "x.json", "/proc/x.json"):
+        with pytest.raises(BlockPilotError, match="cannot"):
+            check_output(place)
 
 
 def test_json_holds_plain_values(tmp_path):

@@ -18,6 +18,7 @@ from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.latency import LatencyProfile, measure_latency
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.tables import TextTable
+from blockpilot_rl.files import check_output
 from blockpilot_rl.models.pairs import load_pair, parse_dtype
 from blockpilot_rl.sweeps.prompts import builtin_suite, load_prompts
 from blockpilot_rl.sweeps.reprice import reprice
@@ -121,8 +122,14 @@ def calibrate(config: CalibrateConfig) -> None:
         traces = load_traces(folder, table) if (folder / TRACE_FILE).exists() else {}
     if config.profile is not None:
         calibration = Calibration.load(config.profile)
+        if not calibration.latency.medians:
+            raise BlockPilotError(
+                f"{config.profile}: latency.medians is empty, so there is no measurement to show; "
+                "make a new one with scripts/calibrate.py --out FILE"
+            )
     else:
         calibration = _measure(config, table)
+    check_output(config.out)
     console = open_console(config.out)
     console.print(render(_profile_table(calibration)))
     for line in (_describe(calibration), *_check_lines(calibration)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -23,7 +22,7 @@ from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.latency import LatencyProfile, measure_latency
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.files import write_json
+from blockpilot_rl.files import read_json, write_json
 from blockpilot_rl.models.pairs import Pair, check_device, load_pair, parse_dtype
 from blockpilot_rl.sweeps.assemble import assemble, check_calibration, measure_rows
 from blockpilot_rl.sweeps.collect import Collection, SweepConfig
@@ -115,6 +114,8 @@ class CollectSweepConfig(PromptFlags):
         parse_dtype(self.latency_dtype)
         if self.repeats < 1:
             raise BlockPilotError(f"--repeats must be positive, got {self.repeats}")
+        if not 0 <= self.seed < 2**32:
+            raise BlockPilotError(f"--seed must be 0 or more and below 2**32, got {self.seed}")
         if self.measure < 0:
             raise BlockPilotError(f"--measure must not be negative, got {self.measure}")
 
@@ -223,6 +224,7 @@ def record(config: CollectSweepConfig, out: Path, console: Console) -> None:
     prompts = config.load_prompts(pair, config.max_new_tokens, _reporter(console, skipped))
     decoder = Decoder(pair)
     unfinished = out.parent / f"{out.name}.partial"
+    _refuse_foreign(unfinished)
     store = ContinuationStore(
         Path(config.continuations or unfinished / "continuations"),
         prompts,
@@ -250,6 +252,21 @@ def record(config: CollectSweepConfig, out: Path, console: Console) -> None:
     shutil.rmtree(unfinished)
     for line in _report(table, out):
         console.print(line)
+
+
+def _refuse_foreign(unfinished: Path) -> None:
+    """Refuse a folder that is not this command's, since it is removed in the end.
+
+    Raises:
+        BlockPilotError: If it holds something, and no unfinished work is among it.
+    """
+    if not unfinished.exists() or (unfinished.is_dir() and not any(unfinished.iterdir())):
+        return
+    if not any((unfinished / mark).exists() for mark in ("description.json", "continuations")):
+        raise BlockPilotError(
+            f"{unfinished} is where unfinished work goes, and is something else; move it away or "
+            "name another --out"
+        )
 
 
 def _record_shards(config: CollectSweepConfig, collection: Collection, progress: Progress) -> None:
@@ -300,7 +317,12 @@ def _calibrate(
     dtype = str(timed.pair.dtype).removeprefix("torch.")
     path = unfinished / f"latency-{dtype}.json"
     if path.exists():
-        profile = LatencyProfile.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        try:
+            profile = LatencyProfile.from_dict(read_json(path))
+        except BlockPilotError as error:
+            raise BlockPilotError(
+                f"{path} is corrupt ({error}); remove the file and run the same command again"
+            ) from error
     else:
         arms, bar = config.sweep_config().arms, _bar(progress, "latency", config.repeats)
         profile = measure_latency(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from blockpilot_rl.agents import make_agent
+from blockpilot_rl.agents.base import MAX_SEED
 from blockpilot_rl.cli.arms import select_arms
 from blockpilot_rl.cli.console import open_console, render
 from blockpilot_rl.cli.experiments import CLASSIFIER, Laboratory
@@ -37,7 +39,7 @@ from blockpilot_rl.evaluation.tables import (
     summary_table,
     verdict_line,
 )
-from blockpilot_rl.files import write_json
+from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.provenance import provenance, usable_cpus
 from blockpilot_rl.sweeps.table import SweepTable
 
@@ -141,6 +143,12 @@ class CompareConfig:
             raise BlockPilotError(f"--seeds must be at least 1, got {self.seeds}")
         if self.seed < 0:
             raise BlockPilotError(f"--seed must be 0 or more, got {self.seed}")
+        if self.seed + self.seeds > MAX_SEED + 1:
+            raise BlockPilotError(
+                f"--seed {self.seed} with --seeds {self.seeds} passes the largest seed, {MAX_SEED}"
+            )
+        if not words(self.algos):
+            raise BlockPilotError("--algos names no agent; give some, such as ppo,supervised")
         if self.jobs is not None and self.jobs < 1:
             raise BlockPilotError(f"--jobs must be at least 1, got {self.jobs}")
         if self.ablation in _ALWAYS_SHOWN:
@@ -150,7 +158,7 @@ class CompareConfig:
                 f"--confidence must lie between 0 and 1, such as 0.95, got {self.confidence:g}"
             )
         for name in ("window", "paper_window", "family_margin"):
-            if (getattr(self, name) or 0) < 0:
+            if not 0 <= (getattr(self, name) or 0) < math.inf:
                 raise BlockPilotError(
                     f"--{name.replace('_', '-')} must be 0 or more, got {getattr(self, name):g}"
                 )
@@ -183,6 +191,9 @@ def compare_agents(config: CompareConfig) -> None:
     splits = Splits.of(_selected(config))
     # The comparison checks this too, but after minutes of training.
     refuse_overlap((splits.train, splits.validation), splits.test)
+    for path in (config.json, config.report):
+        if path is not None:
+            check_output(path)
     console = open_console(config.json)
     laboratory = Laboratory(
         algos=[name for name in words(config.algos) if name not in _ALWAYS_SHOWN],

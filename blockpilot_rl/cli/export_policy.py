@@ -31,7 +31,7 @@ class ExportPolicyConfig:
     sweep: str | None = arg(
         None, metavar="DIR", help="sweep to check the policy with (default: the run's)"
     )
-    overwrite: bool = arg(False, help="replace what the folder holds")
+    overwrite: bool = arg(False, help="replace the policy that the folder holds")
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str | None = None) -> int:

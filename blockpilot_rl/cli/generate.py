@@ -14,7 +14,7 @@ from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.generation import Generation, Pass, Prefill
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.files import write_json
+from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.models.pairs import Pair, load_pair
 from blockpilot_rl.policies.policy import BlockSizePolicy
 
@@ -130,6 +130,8 @@ def generate(config: GenerateConfig) -> None:
         BlockPilotError: If the prompt, the pair or the policy is not as needed.
     """
     text = config.read_prompt()
+    if config.json is not None:
+        check_output(config.json)
     policy = None if config.policy is None else BlockSizePolicy.from_pretrained(config.policy)
     # Plain decoding needs no drafter, and another target than the default may have none.
     alone = config.plain and config.drafter is None and config.target is not None

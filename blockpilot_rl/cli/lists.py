@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import yaml
-
 from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.plain_yaml import plain_yaml
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -50,7 +49,7 @@ def assignments(pairs: Sequence[str], flag: str) -> dict[str, Any]:
         flag: The flag that gave them, for the message.
 
     Raises:
-        BlockPilotError: If a word has no key or its value is not YAML.
+        BlockPilotError: If a word has no key or its value is not YAML or has no JSON counterpart.
     """
     values = {}
     for pair in pairs:
@@ -58,7 +57,7 @@ def assignments(pairs: Sequence[str], flag: str) -> dict[str, Any]:
         if not key or not text:
             raise BlockPilotError(f"{flag} must be KEY:VALUE, such as size:3, not {pair!r}")
         try:
-            values[key] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise BlockPilotError(f"{flag} {pair}: the value is not YAML") from error
+            values[key] = plain_yaml(text)
+        except BlockPilotError as error:
+            raise BlockPilotError(f"{flag} {pair}: the value {error}") from error
     return values

@@ -174,7 +174,11 @@ class _Parser(HfArgumentParser):
         try:
             _, rest = self.parse_known_args(argv, namespace)
         except ArgumentError as error:
+            self._refuse_misspelt(argv)
             raise BlockPilotError(_describe(error)) from error
+        except BlockPilotError:
+            self._refuse_misspelt(argv)
+            raise
         if rest:
             raise BlockPilotError(self._describe_leftover(rest))
         return {action.dest: getattr(namespace, action.dest) for action in self.fields}
@@ -210,6 +214,13 @@ class _Parser(HfArgumentParser):
             choices = [str(choice) for choice in action.choices]
             hint = closest(str(value), choices)
             raise ArgumentError(action, f"{value!r} is not one of {', '.join(choices)}.{hint}")
+
+    def _refuse_misspelt(self, argv: Sequence[str]) -> None:
+        """Name an unknown option before what else is wrong: it may be the flag that is missing."""
+        for word in argv:
+            flag = word.partition("=")[0]
+            if re.fullmatch(r"--\w[\w-]*", flag) and flag not in self._option_string_actions:
+                raise BlockPilotError(self._describe_leftover([word]))
 
     def _describe_leftover(self, rest: list[str]) -> str:
         """Say which argument nothing takes."""
@@ -257,7 +268,7 @@ def _load_yaml(path: Path) -> dict[str, Any]:
         raise BlockPilotError(f"cannot read the config {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise BlockPilotError(f"the config {path} is not UTF-8 text: {error}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise BlockPilotError(f"the config {path} is not valid YAML: {reason}") from error
     if not isinstance(values, dict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.decoder import Decoder, Selector
 from blockpilot_rl.decoding.generation import Generation
 from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.files import check_output
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.prompts import builtin_suite
@@ -64,13 +64,13 @@ def quickstart(config: QuickstartConfig) -> None:
     console = Console()
     out = Path(config.out)
     policy_folder = out / "policy"
+    check_output(out / "report.html")
     console.rule("1/4 train: python scripts/train_agent.py --algo ppo")
     with tempfile.TemporaryDirectory() as logs:
         _call(train_agent.main, ["--algo", "ppo", "-f", logs])
         console.rule("2/4 export: python scripts/export_policy.py RUN --out DIR")
         (run_folder,) = (Path(logs) / "ppo").iterdir()
-        shutil.rmtree(policy_folder, ignore_errors=True)
-        _call(export_policy.main, [str(run_folder), "--out", str(policy_folder)])
+        _call(export_policy.main, [str(run_folder), "--out", str(policy_folder), "--overwrite"])
     console.rule("3/4 compare: python scripts/compare.py")
     _call(
         compare.main,

@@ -27,7 +27,7 @@ from blockpilot_rl.cli.lists import assignments, words
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.files import write_json
+from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.provenance import provenance, sha256_file
 from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, SweepTable
 
@@ -199,6 +199,8 @@ def train_agent(config: TrainAgentConfig) -> None:
     if config.optimize_hyperparameters:
         _optimize(config, train, validation)
         return
+    if config.tensorboard_log is not None:
+        check_output(Path(config.tensorboard_log) / config.algo / "events")
     folder = create_run_folder(config.log_folder, config.algo)
     _write_settings(folder, config, agent)
     with _monitor(folder, config) as monitor:

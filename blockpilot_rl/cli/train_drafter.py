@@ -18,7 +18,7 @@ from blockpilot_rl.decoding.forward import target_forward
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_directory, write_json
 from blockpilot_rl.models.fit import check_layer_ids, check_mask_token
-from blockpilot_rl.models.pairs import Pair, load_pair
+from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.sweeps.continuations import ContinuationStore
 from blockpilot_rl.sweeps.prompts import builtin_suite
 from blockpilot_rl.training.acceptance import acceptance_report, acceptance_table
@@ -117,7 +117,16 @@ def train_drafter(config: TrainDrafterConfig) -> None:
     """
     console = Console(stderr=True)
     out, recipe = Path(config.out), config.recipe()
+    if config.init is not None and Path(config.init).resolve() == (out / "drafter").resolve():
+        raise BlockPilotError(
+            f"--init {config.init} is where the new drafter goes; name another --out"
+        )
     pair = load_pair(config.target, None, config.dtype, config.device, with_drafter=False)
+    if recipe.block_size + config.max_new_tokens >= pair.max_length:
+        raise BlockPilotError(
+            f"blocks of {recipe.block_size} and {config.max_new_tokens} new tokens leave no room "
+            f"for a prompt in the target's {pair.max_length} positions"
+        )
     start = None
     if config.init is not None:
         start, recipe = pretrained_drafter(config.init, pair, recipe)
@@ -149,7 +158,8 @@ def train_drafter(config: TrainDrafterConfig) -> None:
     _train(trainer, out, console)
     with atomic_directory(out / "drafter", overwrite=True) as partial:
         trainer.export().save_pretrained(partial)
-    _report(config, recipe, pair, out, console)
+        _report(config, recipe, partial, console)
+    console.print(f"drafter in {out / 'drafter'}")
 
 
 def _train(trainer: Trainer, out: Path, console: Console) -> None:
@@ -168,11 +178,10 @@ def _train(trainer: Trainer, out: Path, console: Console) -> None:
 
 
 def _report(
-    config: TrainDrafterConfig, recipe: RecipeConfig, pair: Pair, out: Path, console: Console
+    config: TrainDrafterConfig, recipe: RecipeConfig, drafter: Path, console: Console
 ) -> None:
     """Report acceptance in real decoding on prompts that no drafter was trained on."""
-    target = config.target or None
-    tested = load_pair(target, out / "drafter", config.dtype, config.device)
+    tested = load_pair(config.target, drafter, config.dtype, config.device)
     with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("acceptance", total=config.report_prompts)
         report = acceptance_report(
@@ -185,5 +194,4 @@ def _report(
     console.print(acceptance_table(report))
     for warning in report["warnings"]:
         print("warning:", warning, file=sys.stderr)
-    write_json(out / "drafter" / "acceptance.json", {**report, "recipe": recipe})
-    console.print(f"drafter in {out / 'drafter'}")
+    write_json(drafter / "acceptance.json", {**report, "recipe": recipe})

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
+from functools import partial
+from multiprocessing import active_children, get_context, parent_process
+from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -160,7 +165,8 @@ Each = Callable[[Callable[[int], Learned], Iterable[int]], Iterable[Learned]]
 def side_by_side(jobs: int) -> Iterator[Each]:
     """Lend a `map` that works in this many processes; with one job in this process alone.
 
-    Processes start when there is work for them, serve every call, and end with the context.
+    Processes start when there is work for them, serve every call, and end with the context, or with
+    this process, however it ends.
 
     Raises:
         BlockPilotError: If one of them dies.
@@ -169,18 +175,57 @@ def side_by_side(jobs: int) -> Iterator[Each]:
         yield map
         return
     try:
-        with ProcessPoolExecutor(
-            jobs,
-            mp_context=get_context("spawn"),
-            # An interrupt from the keyboard reaches every process; these have nothing to say to it.
-            initializer=signal.signal,
-            initargs=(signal.SIGINT, signal.SIG_DFL),
-        ) as pool:
-            yield pool.map
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            ProcessPoolExecutor(
+                jobs, mp_context=get_context("spawn"), initializer=_start_worker
+            ) as pool,
+        ):
+            try:
+                yield partial(_map_from_file, pool, folder)
+            except BaseException:
+                for child in active_children():
+                    child.kill()
+                pool.shutdown(cancel_futures=True)
+                raise
     except BrokenProcessPool as error:
         raise BlockPilotError(
             "a process that trained an agent died, perhaps for want of memory; try --jobs 1"
         ) from error
+
+
+def _map_from_file(
+    pool: ProcessPoolExecutor,
+    folder: str,
+    work: Callable[[int], Learned],
+    seeds: Iterable[int],
+) -> Iterator[Learned]:
+    """Map through a file that every process reads.
+
+    Work holds a sweep. Passed through the pool's pipe it would be written anew for every seed, and
+    an interrupt would leave the writer waiting for readers that are gone.
+    """
+    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+        pickle.dump(work, file)
+    return pool.map(partial(_work_from_file, Path(file.name)), seeds)
+
+
+def _work_from_file(file: Path, seed: int) -> Learned:
+    work: Callable[[int], Learned] = pickle.loads(file.read_bytes())
+    return work(seed)
+
+
+def _start_worker() -> None:
+    """Let this process die of an interrupt without a word, and when its parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    Thread(target=_follow_parent, daemon=True).start()
+
+
+def _follow_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 class _QuietMonitor(Monitor):

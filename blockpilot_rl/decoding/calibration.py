@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
@@ -16,7 +15,7 @@ from scipy.stats import bootstrap
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.errors import BlockPilotError, one_line
-from blockpilot_rl.files import write_json
+from blockpilot_rl.files import check_types, read_json, write_json
 from blockpilot_rl.provenance import provenance
 
 
@@ -75,13 +74,11 @@ class Calibration:
             BlockPilotError: If the file is missing or is no calibration.
         """
         try:
-            values = json.loads(Path(path).read_text(encoding="utf-8"))
+            values = read_json(path)
         except FileNotFoundError:
             raise BlockPilotError(
                 f"no calibration at {path}; make one with scripts/calibrate.py --out {path}"
             ) from None
-        except (OSError, ValueError) as error:
-            raise BlockPilotError(f"{path} cannot be read as JSON: {one_line(error)}") from error
         names = {item.name for item in fields(cls)}
         if not isinstance(values, dict) or values.keys() != names:
             raise BlockPilotError(
@@ -89,9 +86,15 @@ class Calibration:
             )
         try:
             latency = LatencyProfile.from_dict(values["latency"])
+            check_types(values, cls)
+            if latency.medians:  # a profile that was not measured has none
+                _check_medians(latency)
+            check = None if values["check"] is None else _read_check(values["check"])
         except BlockPilotError as error:
-            raise BlockPilotError(f"{path}: {error}") from error
-        return cls(**{**values, "latency": latency})
+            raise BlockPilotError(
+                f"{path}: {error}; make a new one with scripts/calibrate.py --out FILE"
+            ) from error
+        return cls(**{**values, "latency": latency, "check": check})
 
 
 @dataclass(frozen=True)
@@ -233,6 +236,56 @@ def describe_device(device: torch.device) -> str:
         return str(torch.cuda.get_device_name(device))
     cpu = provenance()["cpu"] or platform.machine()
     return f"{cpu}, {torch.get_num_threads()} threads"
+
+
+def _check_medians(profile: LatencyProfile) -> None:
+    """Check that the medians are a number for each context length and block size.
+
+    Raises:
+        BlockPilotError: If they are not.
+    """
+    medians = profile.medians
+    contexts, sizes = _shape(medians.get("contexts")), len(profile.block_sizes)
+    if len(contexts) != 1 or contexts[0] == 0:
+        raise BlockPilotError("latency.medians needs contexts, the lengths that were measured")
+    shape: tuple[int, ...] = (*contexts, sizes)
+    expected: dict[str, tuple[int, ...]] = {"draft": shape, "verify": shape}
+    for name in ("draft_intervals", "verify_intervals"):
+        if name in medians:
+            expected[name] = (*shape, 2)
+    for name, needed in expected.items():
+        if _shape(medians.get(name)) != needed:
+            raise BlockPilotError(
+                f"latency.medians.{name} needs numbers in the shape {list(needed)}, by context "
+                "length and block size"
+            )
+
+
+def _shape(values: Any) -> tuple[int, ...]:
+    """Shape of nested lists of numbers; empty if they are something else."""
+    try:
+        array = np.array(values)
+    except ValueError:
+        return ()
+    return array.shape if np.issubdtype(array.dtype, np.number) else ()
+
+
+def _read_check(values: Any) -> dict[str, Any]:
+    """Read what `Check.to_dict` gave from JSON, where the interval of a single decode is null.
+
+    Raises:
+        BlockPilotError: If it is something else.
+    """
+    try:
+        low, high = (float("nan") if end is None else float(end) for end in values["interval"])
+        read = {**values, "interval": [low, high]}
+        read |= {name: float(values[name]) for name in ("median_error", "bias")}
+        read |= {name: int(values[name]) for name in ("pairs", "untimed")}
+    except (KeyError, OverflowError, TypeError, ValueError) as error:
+        raise BlockPilotError(
+            f"check is not that of a profile: {type(error).__name__}: {one_line(error)}"
+        ) from error
+    return read
 
 
 def _pairs(prompts: int, sizes: int, count: int, rng: np.random.Generator) -> np.ndarray:

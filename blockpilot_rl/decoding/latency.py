@@ -54,7 +54,7 @@ class LatencyProfile:
         """Read what `to_dict` gave.
 
         Raises:
-            BlockPilotError: If something is missing or of a wrong type.
+            BlockPilotError: If something is missing, of a wrong type or no possible time.
         """
         try:
             lines = {
@@ -69,12 +69,27 @@ class LatencyProfile:
                 read_prompt=(float(first), float(slope)),
                 medians=values["medians"],
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise BlockPilotError(
                 f"not a latency profile: {type(error).__name__}: {one_line(error)}"
             ) from error
         if not len(profile.block_sizes) == len(profile.draft) == len(profile.verify) > 0:
             raise BlockPilotError("not a latency profile: it needs a line for every block size")
+        if sorted({0, *profile.block_sizes}) != [0, *profile.block_sizes]:
+            raise BlockPilotError(
+                f"not a latency profile: block sizes {list(profile.block_sizes)} must increase "
+                "from 1 or more"
+            )
+        for name in ("draft", "verify", "read_prompt"):
+            times = np.array(getattr(profile, name))
+            if not (np.isfinite(times) & (times >= 0)).all():
+                raise BlockPilotError(
+                    f"not a latency profile: {name} has a number that is negative or not finite"
+                )
+        if not np.array(profile.verify).any(axis=1).all():
+            raise BlockPilotError("not a latency profile: verify has a pass that takes no time")
+        if not isinstance(profile.medians, dict):
+            raise BlockPilotError("not a latency profile: medians must be an object")
         return profile
 
     def draft_lines(self, block_sizes: Sequence[int]) -> np.ndarray:

@@ -9,16 +9,17 @@ numbers, and longer blocks cost nothing here.
 from __future__ import annotations
 
 import dataclasses
-import json
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from blockpilot_rl.errors import BlockPilotError, one_line
+from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.headroom_results import Worth
 from blockpilot_rl.evaluation.statistics import Interval, relative_gain
+from blockpilot_rl.files import read_json
 
 SELECTION = 1
 PUBLISHED_DEFAULT = 16
@@ -261,13 +262,12 @@ def _files(folder: Path) -> dict[int, Path]:
 
 
 def _read(path: Path) -> dict[str, float]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BlockPilotError(f"{path} cannot be read as JSON: {one_line(error)}") from error
+    values = read_json(path)
     if not isinstance(values, dict):
         raise BlockPilotError(f"{path} must map each prompt to a number")
     for key, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise BlockPilotError(f"{path}: prompt {key!r} must have a number, not {value!r}")
+        if isinstance(value, int) and abs(value) > sys.float_info.max:
+            raise BlockPilotError(f"{path}: prompt {key!r} has a number that is too large")
     return values

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jinja2 import TemplateError
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -31,6 +30,7 @@ from blockpilot_rl.models.default_target import (
     convert_once,
     default_target_folder,
 )
+from blockpilot_rl.models.devices import check_device as check_device
 from blockpilot_rl.models.drafter import DFlashDraftModel
 from blockpilot_rl.models.fit import (
     check_architecture,
@@ -129,7 +129,8 @@ class Pair:
                 return_dict=False,
                 **options,
             )
-        except TemplateError as error:
+        # What a template makes of an option of the wrong kind can raise anything.
+        except Exception as error:
             raise BlockPilotError(
                 f"target {self.target_name} refuses this conversation: {one_line(error)}"
             ) from error
@@ -144,8 +145,9 @@ def _check_template(
     if templates is None:
         raise BlockPilotError(f"target {target_name} has no chat template")
     text = templates if isinstance(templates, str) else " ".join(templates.values())
-    # What the renderer itself takes is no option of the template.
-    known = set(re.findall(r"\w+", text)) - set(signature(tokenizer.apply_chat_template).parameters)
+    # What the renderer itself takes or gives is no option of the template.
+    taken = {"messages", *signature(tokenizer.apply_chat_template).parameters}
+    known = set(re.findall(r"\w+", text)) - taken
     for name in options:
         if name not in known:
             raise BlockPilotError(
@@ -192,19 +194,6 @@ def parse_dtype(name: str) -> torch.dtype:
     if full not in DTYPES:
         raise BlockPilotError(f"unknown dtype {name!r}.{closest(name, [*DTYPES, *short])}")
     return DTYPES[full]
-
-
-def check_device(device: str) -> None:
-    """Check that tensors can be put on a device, before anything is loaded.
-
-    Raises:
-        BlockPilotError: If not.
-    """
-    try:
-        torch.empty(1, device=device)
-    # Builds without an accelerator, absent ones and full ones fail each in their own way.
-    except Exception as error:
-        raise BlockPilotError(f"models cannot run on {device}: {one_line(error)}") from error
 
 
 def load_pair(

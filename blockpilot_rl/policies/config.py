@@ -15,6 +15,7 @@ from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError, closest
 
 POLICY_VERSION = 1
+MAX_WIDTH = 65_536
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
@@ -63,12 +64,21 @@ class PolicyConfig:
             )
         if not self.arms or any(arm < 1 for arm in self.arms):
             raise BlockPilotError(f"policy arms {list(self.arms)} must be positive block sizes")
+        if self.arms != tuple(sorted(set(self.arms))):
+            raise BlockPilotError(
+                f"policy arms {list(self.arms)} must increase, each block size once"
+            )
         if self.fallback not in self.arms:
             raise BlockPilotError(
                 f"policy fallback {self.fallback} is none of its arms {list(self.arms)}"
             )
         if any(width < 1 for width in self.hidden):
             raise BlockPilotError(f"policy hidden widths {list(self.hidden)} must be positive")
+        if max(self.state.width, *self.hidden, len(self.arms)) > MAX_WIDTH:
+            raise BlockPilotError(
+                f"policy has a layer wider than {MAX_WIDTH}: state {self.state.width}, hidden "
+                f"{list(self.hidden)}"
+            )
         if self.activation not in ACTIVATIONS:
             raise BlockPilotError(
                 f"unknown activation {self.activation!r}.{closest(self.activation, ACTIVATIONS)}"
@@ -104,7 +114,11 @@ class PolicyConfig:
                 "activation": str(values["activation"]),
                 "fallback": int(values["fallback"]),
             }
-        except (TypeError, ValueError) as error:
+            for kind, keys in _KINDS.items():
+                for key in values.keys() & keys:
+                    if not isinstance(values[key], kind):
+                        raise TypeError(f"{key} is {values[key]!r}")
+        except (TypeError, ValueError, OverflowError) as error:
             raise BlockPilotError(f"policy config has a value of a wrong type: {error}") from error
         return cls(**{**values, **converted})
 
@@ -127,4 +141,13 @@ class PolicyConfig:
             ) from error
         if not isinstance(values, dict):
             raise BlockPilotError(f"policy config {path} holds no JSON object")
-        return cls.from_dict(values)
+        try:
+            return cls.from_dict(values)
+        except BlockPilotError as error:
+            raise BlockPilotError(f"{path}: {error}") from error
+
+
+_KINDS: dict[type, tuple[str, ...]] = {
+    str: ("fingerprint", "target", "drafter", "algorithm"),
+    dict: ("template", "provenance"),
+}

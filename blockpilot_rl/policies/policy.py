@@ -236,6 +236,10 @@ def _resolve(name: str | Path) -> Path:
     folder = Path(name)
     if folder.is_dir():
         return folder
+    if folder.is_file():
+        raise BlockPilotError(
+            f"policy {str(name)!r} is a file; name the folder that holds it, {folder.parent}"
+        )
     if folder.is_absolute() or str(name).count("/") != 1 or str(name).startswith("."):
         raise BlockPilotError(
             f"no policy at {str(name)!r}; export one with scripts/export_policy.py RUN --out DIR"

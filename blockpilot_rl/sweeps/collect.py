@@ -186,6 +186,7 @@ class Collection:
                 frames.append(read_parquet(path, [*SCALARS, "state", "output_tokens", *arms]))
             except BlockPilotError as error:
                 raise _unreadable(error) from error
+        self._check_rows(frames)
         order = pd.MultiIndex.from_product(
             [[prompt.id for prompt in self.store.prompts], self.store.seeds], names=["id", "seed"]
         )
@@ -204,7 +205,14 @@ class Collection:
                 by_key |= read_traces(_trace_file(path), self.config.arms)
             except BlockPilotError as error:
                 raise _unreadable(error) from error
-        return {row: by_key[key] for row, key in enumerate(table.keys) if key in by_key}
+        traced = [(row, key) for row, key in enumerate(table.keys) if key[0] in self.traced]
+        lost = sum(key not in by_key for _, key in traced)
+        if lost:
+            raise BlockPilotError(
+                f"{self.folder} lacks the traces of {lost} answers; remove its trace-*.parquet "
+                "files and run the same command again"
+            )
+        return {row: by_key[key] for row, key in traced}
 
     def _is_replayed(self, index: int) -> bool:
         path = self.shard(index)
@@ -217,6 +225,30 @@ class Collection:
             raise BlockPilotError(
                 f"{self.folder} lacks {len(missing)} of {len(self.shards)} shards; run the same "
                 "command again"
+            )
+
+    def _check_rows(self, frames: Sequence[pd.DataFrame]) -> None:
+        """Check that the shards hold one row of every answer.
+
+        Raises:
+            BlockPilotError: If a shard repeats another, is of other prompts, or lacks rows.
+        """
+        again = "and run the same command again"
+        wanted = {(prompt.id, seed) for prompt in self.store.prompts for seed in self.store.seeds}
+        holders: dict[tuple[str, int], Path] = {}
+        for path, frame in zip(self.shards, frames, strict=True):
+            for key in zip(frame["id"], frame["seed"], strict=True):
+                if key not in wanted:
+                    raise BlockPilotError(f"{path} has a row of other work; remove it {again}")
+                if key in holders:
+                    raise BlockPilotError(
+                        f"{holders[key]} and {path} hold the same answer; remove both {again}"
+                    )
+                holders[key] = path
+        if len(holders) < len(wanted):
+            raise BlockPilotError(
+                f"{self.folder} lacks the rows of {len(wanted) - len(holders)} answers; remove its "
+                f"shard-*.parquet files {again}"
             )
 
     def _record(self, shard: Shard) -> tuple[dict[Key, Trace], pd.DataFrame]:

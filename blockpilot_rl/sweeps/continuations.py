@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -217,11 +218,20 @@ class Answering:
 
         Args:
             index: Which shard, counted from 0.
+
+        Raises:
+            BlockPilotError: If its file is corrupt, or holds the answers of another shard.
         """
         store, path = self.store, self.store.shard(index)
-        if path.exists():
-            return
         rows = self.rows[index * SHARD_PROMPTS : store.answers_through(index)]
+        if path.exists():
+            with _open_shard(path) as file:
+                found = _keys(file)
+            if found != [(key, seed) for key, _, seed in rows]:
+                raise BlockPilotError(
+                    f"{path} holds the answers of another shard; remove it and run again"
+                )
+            return
         answers = continue_batch(
             self.target,
             [ids for _, ids, _ in rows],
@@ -242,8 +252,10 @@ def validate_seeds(sampling: Sampling, seeds: Sequence[int]) -> None:
     Raises:
         BlockPilotError: If there is none, one is repeated, or greedy answers have several.
     """
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise BlockPilotError(f"seeds {list(seeds)} must be one or more, each once")
+    if not seeds or len(set(seeds)) < len(seeds) or not all(0 <= seed < 2**63 for seed in seeds):
+        raise BlockPilotError(
+            f"seeds {list(seeds)} must be one or more, each once, from 0 to 2**63 - 1"
+        )
     if sampling.is_greedy and tuple(seeds) != (0,):
         raise BlockPilotError(
             f"greedy answers do not depend on a seed; seeds {list(seeds)} need a temperature"
@@ -266,7 +278,7 @@ def claim(path: Path, description: dict[str, Any]) -> None:
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         differing = [key for key, value in description.items() if found.get(key) != value]
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise BlockPilotError(
             f"{path} is corrupt ({one_line(error)}); remove its folder and start anew"
         ) from error
@@ -294,28 +306,44 @@ def _pack(answers: Sequence[Continuation]) -> dict[str, torch.Tensor]:
     }
 
 
-def _read_shard(path: Path, sampling: Sampling) -> Shard:
+@contextmanager
+def _open_shard(path: Path) -> Iterator[Any]:
+    """Open a file of answers; whatever goes wrong inside says that it is corrupt."""
     try:
         with safe_open(path, "pt") as file:
-            packed = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            ids: list[str] = json.loads(file.metadata()["prompt_ids"])
-    except (OSError, SafetensorError, KeyError) as error:
+            yield file
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise BlockPilotError(
             f"{path} is corrupt ({one_line(error)}); remove it and run again"
         ) from error
-    prompts, outputs = packed["prompt_lengths"].tolist(), packed["output_lengths"].tolist()
-    positions = [n + m - 1 for n, m in zip(prompts, outputs, strict=True)]
-    parts = zip(
-        packed["prompt_tokens"].long().split(prompts),
-        packed["output_tokens"].long().split(outputs),
-        packed["features"].split(positions),
-        packed["last"].split(positions),
-        strict=True,
-    )
+
+
+def _keys(file: Any) -> list[tuple[str, int]]:
+    """Prompt id and seed of each answer of an open file."""
+    described = file.metadata() or {}
+    if "prompt_ids" not in described:
+        raise ValueError("it does not tell its prompts")
+    ids = json.loads(described["prompt_ids"])
     # Older shards hold greedy answers and no seeds.
-    seeds = packed["seeds"].tolist() if "seeds" in packed else [0] * len(ids)
-    answers = [
-        Continuation(*part, sampling=replace(sampling, seed=seed))
-        for part, seed in zip(parts, seeds, strict=True)
-    ]
-    return Shard(ids, answers)
+    seeds = file.get_tensor("seeds").tolist() if "seeds" in file.keys() else [0] * len(ids)  # noqa: SIM118
+    return list(zip(ids, seeds, strict=True))
+
+
+def _read_shard(path: Path, sampling: Sampling) -> Shard:
+    with _open_shard(path) as file:
+        keys = _keys(file)
+        packed = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        prompts, outputs = packed["prompt_lengths"].tolist(), packed["output_lengths"].tolist()
+        positions = [n + m - 1 for n, m in zip(prompts, outputs, strict=True)]
+        parts = zip(
+            packed["prompt_tokens"].long().split(prompts),
+            packed["output_tokens"].long().split(outputs),
+            packed["features"].split(positions),
+            packed["last"].split(positions),
+            strict=True,
+        )
+        answers = [
+            Continuation(*part, sampling=replace(sampling, seed=seed))
+            for part, (_, seed) in zip(parts, keys, strict=True)
+        ]
+    return Shard([key for key, _ in keys], answers)

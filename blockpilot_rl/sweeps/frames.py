@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from blockpilot_rl.errors import BlockPilotError, one_line
@@ -28,6 +30,16 @@ SCALARS = (
 KEY = ["id", "temperature", "seed"]
 """Columns that tell rows apart."""
 
+_KINDS = {
+    **dict.fromkeys(("id", "suite", "family", "language", "split", "finish_reason"), "text"),
+    **dict.fromkeys(("seed", "prompt_tokens"), "whole numbers"),
+    **dict.fromkeys(("temperature", "seconds", "measured_seconds"), "numbers"),
+    "repetitive": "true or false",
+    **dict.fromkeys(("output_tokens", "accepted"), "lists of whole numbers"),
+    **dict.fromkeys(("state", "confidences"), "lists of numbers"),
+}
+"""What a column holds, by its name without a block size."""
+
 
 def read_parquet(path: Path, filled: Sequence[str], others: Sequence[str] = ()) -> pd.DataFrame:
     """Read a Parquet file.
@@ -38,10 +50,12 @@ def read_parquet(path: Path, filled: Sequence[str], others: Sequence[str] = ()) 
         others: Further columns that it must have.
 
     Raises:
-        BlockPilotError: If it is missing or corrupt, or lacks a column or a value.
+        BlockPilotError: If it is missing or corrupt, lacks a column or a value, or a column is of
+            a wrong type.
     """
     try:
-        frame: pd.DataFrame = pq.read_table(path).to_pandas()
+        table = pq.read_table(path)
+        frame: pd.DataFrame = table.to_pandas()
     except FileNotFoundError:
         raise BlockPilotError(f"{path.parent} has no {path.name}") from None
     except (OSError, pa.ArrowException) as error:
@@ -53,4 +67,41 @@ def read_parquet(path: Path, filled: Sequence[str], others: Sequence[str] = ()) 
         empty = frame.index[frame[name].isna()]
         if len(empty):
             raise BlockPilotError(f"{path}: row {empty[0]} has no {name}")
+    if not frame.empty:  # a column without rows may have no type
+        for name in (*filled, *others):
+            _check_column(path, name, table[name])
     return frame
+
+
+def _check_column(path: Path, name: str, column: pa.ChunkedArray) -> None:
+    """Check what a column holds.
+
+    Raises:
+        BlockPilotError: If it is of a wrong type, or whole numbers in its lists are empty.
+    """
+    kind = _KINDS[re.sub(r"_\d+$", "", name)]
+    if not _holds(column.type, kind):
+        raise BlockPilotError(
+            f"{path}: column {name} must hold {kind}, not {column.type}; "
+            "record it again with scripts/collect_sweep.py"
+        )
+    if kind == "lists of whole numbers" and pc.list_flatten(column).null_count:
+        raise BlockPilotError(f"{path}: column {name} has a list with an empty element")
+
+
+def _holds(found: pa.DataType, kind: str) -> bool:
+    """Whether an Arrow type is of a kind."""
+    types = pa.types
+    if kind.startswith("lists of "):
+        if not (types.is_list(found) or types.is_large_list(found)):
+            return False
+        # A column of empty lists may know no type of its elements.
+        element = found.value_type
+        return types.is_null(element) or _holds(element, kind.removeprefix("lists of "))
+    if kind == "text":
+        plain = found.value_type if types.is_dictionary(found) else found
+        return bool(types.is_string(plain) or types.is_large_string(plain))
+    if kind == "true or false":
+        return bool(types.is_boolean(found))
+    whole = types.is_integer(found)
+    return bool(whole or (kind == "numbers" and types.is_floating(found)))

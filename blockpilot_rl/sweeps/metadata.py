@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError, one_line
+from blockpilot_rl.files import check_types, read_json
 
 DEFAULT_ARMS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 SCHEMA_VERSION = 2
@@ -79,6 +79,8 @@ class SweepMetadata:
                 wrong type.
         """
         version = values.get("schema_version")
+        if version is not None:
+            check_types({"schema_version": version}, cls)
         if version == GREEDY_ONLY:
             kept = {key: value for key, value in values.items() if key != "temperature"}
             values = {**kept, "top_k": 0, "top_p": 1.0, "schema_version": SCHEMA_VERSION}
@@ -93,10 +95,11 @@ class SweepMetadata:
             raise BlockPilotError(
                 f"sweep metadata has unknown keys {sorted(unknown)}, lacks {sorted(missing)}"
             )
+        check_types(values, cls)
         try:
             groups = tuple((str(name), int(width)) for name, width in values["state"])
             arms = tuple(int(arm) for arm in values["arms"])
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise BlockPilotError(
                 f"sweep metadata has a value of a wrong type: {one_line(error)}"
             ) from error
@@ -124,14 +127,12 @@ def read_metadata(folder: Path) -> dict[str, Any]:
     """
     path = folder / "metadata.json"
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path)
     except FileNotFoundError:
         raise BlockPilotError(
             f"no sweep at {folder} (metadata.json is missing); record one with "
             "scripts/collect_sweep.py"
         ) from None
-    except (OSError, ValueError) as error:
-        raise BlockPilotError(f"{path} cannot be read as JSON: {one_line(error)}") from error
     if not isinstance(values, dict):
         raise BlockPilotError(f"{path} holds no JSON object")
     return values

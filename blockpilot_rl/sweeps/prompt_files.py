@@ -211,7 +211,7 @@ def _parse_json(line: bytes) -> Any:
         raise BlockPilotError("empty line; remove it.")
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BlockPilotError(f"not valid JSON ({error}).") from error
 
 

@@ -19,6 +19,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_directory, write_json
 from blockpilot_rl.sweeps.frames import KEY, SCALARS, read_parquet
@@ -187,7 +188,12 @@ class SweepTable:
         """
         path = BUNDLED_SWEEP if folder is None else Path(folder)
         values = read_metadata(path)
-        metadata = SweepMetadata.from_dict(values)
+        try:
+            metadata = SweepMetadata.from_dict(values)
+            if metadata.latency:
+                LatencyProfile.from_dict(metadata.latency)
+        except BlockPilotError as error:
+            raise BlockPilotError(f"{path / 'metadata.json'}: {error}") from error
         frame = _read_rows(path / "sweep.parquet", metadata, values["schema_version"])
         table = cls(
             metadata=metadata,
@@ -231,6 +237,10 @@ class SweepTable:
             (
                 ~(self.rows["temperature"].between(0, np.inf, inclusive="left")).to_numpy(),
                 "has a temperature that is not 0 or more",
+            ),
+            (
+                (self.rows["prompt_tokens"] < 1).to_numpy(),
+                "has a number of prompt tokens that is not positive",
             ),
             (~np.isfinite(self.states).all(axis=1), "has NaN or infinity in its state"),
             (

@@ -72,8 +72,10 @@ class RecipeConfig:
         """
         positive = ("steps", "sequences", "layers", "draft_vocab_size", "gamma", "learning_rate")
         for name in (*positive, "checkpoint_every", "teacher_top"):
-            if getattr(self, name) <= 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise BlockPilotError(f"{name} must be positive, not {getattr(self, name)}")
+        if not 0 <= self.seed < 2**32:
+            raise BlockPilotError(f"seed must be 0 or more and below 2**32, not {self.seed}")
         if not self.target_layer_ids:
             raise BlockPilotError("target_layer_ids must name at least one layer")
         if not self.block_sizes or min(self.block_sizes) < 2:
@@ -87,6 +89,10 @@ class RecipeConfig:
     def block_size(self) -> int:
         """Block size of the drafter."""
         return max(self.block_sizes)
+
+
+_CHECKPOINT = {"config", "step", "drafter", "optimizers"}
+"""What a checkpoint tells."""
 
 
 def _optimizers(
@@ -232,6 +238,11 @@ class Trainer:
     def train_step(self) -> tuple[float, list[float]]:
         """Take one step; returns the loss and the accuracy at each masked position."""
         loss, accuracy = self.loss(self.batch(self.step))
+        if not bool(loss.isfinite()):
+            raise BlockPilotError(
+                f"the loss of step {self.step + 1} is not finite: training has diverged; lower "
+                "--learning-rate"
+            )
         for parameter in self.drafter.parameters():
             parameter.grad = None
         loss.backward()
@@ -275,19 +286,27 @@ class Trainer:
         Raises:
             BlockPilotError: If it is of another recipe or cannot be read.
         """
+        mend = "remove it to start anew, or name another folder"
         try:
             with torch.serialization.safe_globals([RecipeConfig]):
                 state = torch.load(path, map_location=self.device, weights_only=True)
-        except Exception as error:
-            raise BlockPilotError(f"checkpoint {path} cannot be read: {error}") from error
+        except Exception as error:  # torch raises many kinds, with pages of advice
+            raise BlockPilotError(f"checkpoint {path} cannot be read; {mend}") from error
+        if not isinstance(state, dict) or not state.keys() >= _CHECKPOINT:
+            raise BlockPilotError(
+                f"{path} is no checkpoint: it must have {', '.join(sorted(_CHECKPOINT))}; {mend}"
+            )
         if state["config"] != self.config:
             raise BlockPilotError(
                 f"checkpoint {path} was made with another recipe; give the same options to "
                 "continue it, or another folder to start anew"
             )
-        self.drafter.load_state_dict(state["drafter"])
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
+        try:
+            self.drafter.load_state_dict(state["drafter"])
+            for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+                optimizer.load_state_dict(saved)
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise BlockPilotError(f"checkpoint {path} does not fit the drafter; {mend}") from error
         self.step = state["step"]
 
     def export(self) -> DFlashDraftModel:

@@ -21,7 +21,6 @@ QUICK: dict[str, dict[str, Any]] = {
         "n_envs": 16,
         "learning_starts": 1000,
         "learning_rate": 0.003,
-        "weight_decay": 0.01,
         "eval_freq": 2000,
         "exploration_final_eps": 0.3,
     },

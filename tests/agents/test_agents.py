@@ -313,7 +313,9 @@ def test_nothing_is_chosen_before_learning(algorithm, tables):
         ("fixed", {"features": ("promt",)}, "Did you mean 'prompt'"),
         ("fixed", {"features": ()}, "no state group"),
         ("fixed", {"seed": -1}, "seed must be"),
-        ("ppo", {"device": "cpux"}, "device 'cpux' is not available"),
+        ("fixed", {"seed": 2**32}, "seed must be .* at most 4294967295, got 4294967296"),
+        ("ppo", {"device": "cpux"}, "models cannot run on cpux: "),
+        ("ppo", {"device": "meta"}, "models cannot run on meta: "),
     ],
 )
 def test_bad_settings(algorithm, settings, message):
@@ -343,4 +345,37 @@ def test_a_run_of_no_valid_problem(learned, tmp_path):
     del saved["problem"]["state"]
     (tmp_path / "agent.json").write_text(json.dumps(saved), encoding="utf-8")
     with pytest.raises(BlockPilotError, match="no valid problem"):
+        load_agent(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        *(({"algorithm": value}, "no valid algorithm") for value in (None, 5, [])),
+        *(({"seed": value}, "no valid seed") for value in (None, "x", [], True)),
+        ({"seed": -1}, "seed must be 0 or more"),
+        ({"hyperparams": 5}, "no valid hyperparams"),
+        ({"hyperparams": {"size": 1}}, "fixed has no hyperparameter 'size'"),
+        ({"num_timesteps": "x"}, "no valid num_timesteps"),
+        ({"problem": []}, "no valid problem"),
+        ({"problem": {"arms": ["a"], "state": []}}, "no valid problem"),
+    ],
+)
+def test_a_damaged_agent_file_is_named(learned, tmp_path, changes, message):
+    learned["fixed"].save(tmp_path)
+    file = tmp_path / "agent.json"
+    saved = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps({**saved, **changes}), encoding="utf-8")
+    with pytest.raises(BlockPilotError, match=message) as refused:
+        load_agent(tmp_path)
+    assert str(file) in str(refused.value)
+
+
+def test_a_best_size_that_is_no_arm(learned, tmp_path):
+    learned["fixed"].save(tmp_path)
+    file = tmp_path / "agent.json"
+    saved = json.loads(file.read_text(encoding="utf-8"))
+    saved["problem"]["best_fixed"] = 999
+    file.write_text(json.dumps(saved), encoding="utf-8")
+    with pytest.raises(BlockPilotError, match="best_fixed 999 is none of its arms"):
         load_agent(tmp_path)

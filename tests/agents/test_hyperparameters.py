@@ -47,8 +47,15 @@ def test_null_where_it_is_allowed():
     [
         ("ppo", {"learning_rat": 1}, "Did you mean 'learning_rate'"),
         ("random", {"epochs": 1}, "it has none"),
-        ("ppo", {"learning_rate": "fast"}, "learning_rate must be a number, not 'fast'"),
-        ("ppo", {"learning_rate": True}, "must be a number"),
+        ("ppo", {"learning_rate": "fast"}, "learning_rate must be a finite number, not 'fast'"),
+        ("ppo", {"learning_rate": True}, "must be a finite number"),
+        ("ppo", {"learning_rate": "inf"}, "learning_rate must be a finite number, not 'inf'"),
+        ("ppo", {"learning_rate": float("nan")}, "must be a finite number, not nan"),
+        ("ppo", {"learning_rate": 10**400}, "must be a finite number"),
+        ("ppo", {"n_steps": float("inf")}, "n_steps must be a whole number, not inf"),
+        ("reward-regression", {"alphas": [1, "inf"]}, "alphas must be a finite number"),
+        ("ppo", {"hidden": [8, 10**12]}, "at most 65536, not 1000000000000"),
+        ("supervised", {"hidden": 65537}, "at most 65536, not 65537"),
         ("ppo", {"n_timesteps": None}, "n_timesteps must be a whole number"),
         ("ppo", {"n_timesteps": 1.5}, "n_timesteps must be a whole number"),
         ("ppo", {"n_timesteps": 0}, "n_timesteps must be at least 1"),
@@ -85,7 +92,10 @@ def test_bad_values(algorithm, overrides, message):
         make_agent(algorithm, hyperparams=overrides)
 
 
-@pytest.mark.parametrize("text", ["- 1\n", "1: 2\n", "a: [\n", ""])
+@pytest.mark.parametrize(
+    "text",
+    ["- 1\n", "1: 2\n", "a: [\n", "", "a: 2020-13-45\n", "a: 2020-01-01\n", "a: .inf\n"],
+)
 def test_bad_files(tmp_path, text):
     path = tmp_path / "h.yml"
     path.write_text(text, encoding="utf-8")

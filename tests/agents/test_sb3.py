@@ -12,6 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from blockpilot_rl.agents import Monitor, load_agent, make_agent
 from blockpilot_rl.agents.sb3 import _global_random_state
+from blockpilot_rl.errors import BlockPilotError
 from tests.agents.quick import BRIEF
 from tests.synthetic import ARMS, synthetic_table
 
@@ -155,3 +156,14 @@ def test_the_discount_and_the_target_network_have_no_effect(tables):
     other.learn(*tables[:2], total_timesteps=640)
     ours, theirs = agent.to_policy().state_dict(), other.to_policy().state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize("name", ["last_model.zip", "training.pt", "replay_buffer.pkl"])
+def test_a_damaged_file_of_a_run_is_named(learned, tmp_path, name):
+    learned["dqn"].save(tmp_path)
+    file = tmp_path / name
+    whole = file.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", b"nonsense"):
+        file.write_bytes(damaged)
+        with pytest.raises(BlockPilotError, match=f"{name} is missing or corrupt"):
+            load_agent(tmp_path)

@@ -75,6 +75,21 @@ def test_a_saved_profile_reprices_without_a_model(call, folder, tmp_path, capsys
     assert first.seconds[0, 2] == pytest.approx(expected)
 
 
+def test_a_saved_profile_without_measurements(call, folder, tmp_path, capsys):
+    path = tmp_path / "profile.json"
+    assert call("--arms", "1,2,8", "--out", path) == 0
+    capsys.readouterr()
+    values = json.loads(path.read_text(encoding="utf-8"))
+    values["latency"]["medians"] = {}
+    path.write_text(json.dumps(values), encoding="utf-8")
+    words = ["--sweep", str(folder / "sweep"), "--profile", str(path)]
+    assert main([*words, "--out", str(tmp_path / "priced")]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: {path}: latency.medians is empty")
+    assert err.count("\n") == 1
+    assert not (tmp_path / "priced").exists()
+
+
 def test_a_foreign_sweep(call, tmp_path, capsys):
     synthetic_table(10).save(tmp_path / "foreign")
     assert call("--sweep", tmp_path / "foreign", "--out", tmp_path / "new") == 2

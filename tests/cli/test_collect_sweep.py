@@ -145,6 +145,15 @@ def test_bad_prompts_are_skipped_by_line_and_kept_in_the_metadata(call, tmp_path
     }
 
 
+def test_a_folder_of_someone_else_is_no_unfinished_work(words, profile, tmp_path, capsys):
+    """It would be removed in the end."""
+    (tmp_path / "sweep.partial").mkdir()
+    (tmp_path / "sweep.partial" / "mine.txt").write_text("precious", encoding="utf-8")
+    assert main([*words, "--profile", str(profile)]) == 2
+    assert "sweep.partial is where unfinished work goes" in capsys.readouterr().err
+    assert (tmp_path / "sweep.partial" / "mine.txt").read_text(encoding="utf-8") == "precious"
+
+
 def test_a_run_that_was_killed_goes_on(call, tmp_path, monkeypatch):
     """What was answered, replayed and timed is not done again."""
 
@@ -164,6 +173,25 @@ def test_a_run_that_was_killed_goes_on(call, tmp_path, monkeypatch):
     assert table.metadata.latency == latency
     assert call("--out", tmp_path / "again") == 0
     assert_same_rows(table, SweepTable.load(tmp_path / "again"))
+
+
+def test_corrupt_times_of_a_run_that_was_killed(call, tmp_path, monkeypatch, capsys):
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SweepTable, "write", kill)
+        assert call() == 130
+    path = tmp_path / "sweep.partial" / "latency-bfloat16.json"
+    for text in ("", "[]", '{"draft": 1}'):
+        path.write_text(text)
+        capsys.readouterr()
+        assert call() == 2
+        err = capsys.readouterr().err
+        assert f"{path} is corrupt" in err
+        assert err.endswith("remove the file and run the same command again\n")
+    path.unlink()
+    assert call() == 0
 
 
 def test_times_of_another_dtype_are_measured_anew(call, tmp_path, monkeypatch):

@@ -85,8 +85,19 @@ def test_a_folder_in_use_is_kept_unless_told_otherwise(run, tmp_path, capsys):
     assert main([str(run("fixed")), "--out", str(tmp_path)]) == 2
     assert "not empty" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-    assert main([str(run("fixed")), "--out", str(tmp_path), "--overwrite"]) == 0
+    assert main([str(run("fixed")), "--out", str(tmp_path), "--overwrite"]) == 2
+    assert "holds mine.txt, which replacing it would lose" in capsys.readouterr().err
+    (tmp_path / "mine.txt").unlink()
+    for _ in range(2):
+        assert main([str(run("fixed")), "--out", str(tmp_path), "--overwrite"]) == 0
     assert (tmp_path / "config.json").is_file()
+
+
+def test_a_run_is_not_replaced_by_its_policy(run, tmp_path, capsys):
+    folder = shutil.copytree(run("fixed"), tmp_path / "run")
+    assert main([str(folder), "--out", str(folder), "--overwrite"]) == 2
+    assert "which replacing it would lose" in capsys.readouterr().err
+    assert (folder / "agent.json").is_file()
 
 
 def test_incomplete_and_missing_runs(run, tmp_path, capsys):

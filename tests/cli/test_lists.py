@@ -39,5 +39,15 @@ def test_assignments_are_yaml():
     for word in ("loud", "loud:", ":true", ""):
         with pytest.raises(BlockPilotError, match="--template must be KEY:VALUE, such as size:3"):
             assignments([word], "--template")
-    with pytest.raises(BlockPilotError, match=r"--template a:\[: the value is not YAML"):
-        assignments(["a:["], "--template")
+    for word in ("a:[", "a:2020-13-45", "a:0b_", "a:" + "[" * 5000):
+        with pytest.raises(BlockPilotError, match=r"--template a:.*: the value is not YAML"):
+            assignments([word], "--template")
+
+
+@pytest.mark.parametrize(
+    "text", ["2020-01-01", "[2020-01-01]", ".inf", ".nan", "&a [*a]", "!!set {a}"]
+)
+def test_assignments_hold_what_can_be_recorded(text):
+    with pytest.raises(BlockPilotError, match=r"--template day:.* has no JSON counterpart"):
+        assignments([f"day:{text}"], "--template")
+    assert assignments(["day:'2020-01-01'"], "--template") == {"day": "2020-01-01"}

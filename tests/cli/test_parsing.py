@@ -109,6 +109,14 @@ def test_required_flags():
         parse(Export, ["--run-folder", "a"])
 
 
+@pytest.mark.parametrize("words", [["--outt", "z"], ["--outt=z"], ["--outt"]])
+def test_a_misspelt_required_flag_is_named(words):
+    with pytest.raises(BlockPilotError, match=r"unknown option --outt\. Did you mean '--out'\?"):
+        parse(Export, ["--run-folder", "a", *words])
+    with pytest.raises(BlockPilotError, match=r"required: .*--out"):
+        parse(Export, ["--run-folder", "--a sentence"])
+
+
 def test_config_file_fills_the_fields_and_the_command_line_wins(tmp_path):
     file = write(
         tmp_path,
@@ -171,6 +179,7 @@ def test_saved_arguments_are_a_config_file(tmp_path):
         ("plain: perhaps", "plain: Truthy value expected"),
         ("names: [--plain]", "names: "),
         ("prompt: {a: 1}", "prompt: takes one value or a list of values"),
+        ("~: 3", "unknown key None"),
         ("config: other.yaml", "unknown key 'config'"),
         ("a: [", "is not valid YAML"),
         ("just words", "must hold `key: value` lines"),

@@ -147,6 +147,16 @@ def test_goes_on_from_another_drafter(target, finished, tmp_path):
         torch.testing.assert_close(ours[name], theirs[name], atol=1e-4, rtol=0.01)
 
 
+def test_what_else_lies_in_the_drafters_folder_stays(target, finished, tmp_path, capsys):
+    out = shutil.copytree(finished, tmp_path / "run")
+    (out / "drafter" / "notes.txt").write_text("mine", encoding="utf-8")
+    assert train(target, out) == 2
+    assert "holds notes.txt, which replacing it would lose" in capsys.readouterr().err
+    assert_same(weights(out), weights(finished))
+    assert train(target, out, init=str(out / "drafter")) == 2
+    assert "is where the new drafter goes" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -182,9 +192,10 @@ def test_other_options_in_the_same_folder_are_refused(
         ({"queries": "2"}, "queries 2 must hold a block of 4"),
         ({"report_prompts": "0"}, "--report-prompts must be positive"),
         ({"max_new_tokens": "1"}, "--max-new-tokens must be at least 2"),
-        ({"max_new_tokens": "4096"}, "exceeds the models' 4096 positions"),
+        ({"max_new_tokens": "4096"}, "no room for a prompt in the target's 4096 positions"),
         ({"suite_size": "-1"}, "size of the built-in suite is -1"),
         ({"part": "2/1"}, "--part must be I/N"),
+        ({"block_sizes": "4,4096", "queries": "5000"}, "leave no room for a prompt"),
         ({"init": "nowhere"}, "drafter 'nowhere' is neither a folder nor a hub id"),
         ({"drafter": "x"}, "unknown option --drafter"),
         ({"device": "gpu7"}, "on gpu7"),

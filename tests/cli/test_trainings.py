@@ -2,6 +2,12 @@ from __future__ import annotations
 
 import math
 import os
+import subprocess
+import sys
+import time
+from functools import partial
+from multiprocessing import active_children
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -87,6 +93,46 @@ def test_work_goes_to_other_processes():
 def test_a_process_that_dies_is_named():
     with pytest.raises(BlockPilotError, match=r"died, .* --jobs 1"), side_by_side(2) as each:
         list(each(os._exit, [1]))
+
+
+def test_an_interrupt_ends_the_processes():
+    """Even where work is too large for a pipe, and where only this process is interrupted."""
+
+    def interrupted() -> None:
+        with side_by_side(2) as each:
+            next(iter(each(partial(_sleep, bytes(10**7)), range(8))))
+            raise KeyboardInterrupt
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert time.monotonic() - began < 30
+    assert active_children() == []
+
+
+def test_processes_end_with_their_parent(tmp_path):
+    """However it ends."""
+    program = (
+        "import os, sys; from blockpilot_rl.cli.trainings import side_by_side\n"
+        "if __name__ == '__main__':\n"
+        "    with side_by_side(2) as each:\n"
+        "        print(*each(eval, ['__import__(\"os\").getpid()'] * 2), flush=True)\n"
+        "        os.kill(os.getpid(), 9)\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text(program, encoding="utf-8")
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert ended.returncode == -9
+    workers = {int(word) for word in ended.stdout.split()}
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{worker}").exists() for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _sleep(load: bytes, seconds: int) -> int:
+    time.sleep(60 if seconds else 0)
+    return len(load)
 
 
 @pytest.mark.slow

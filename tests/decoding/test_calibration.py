@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 
 import numpy as np
 import pytest
@@ -119,3 +120,39 @@ def test_what_is_no_calibration(tmp_path):
     path.write_text(json.dumps({**dict.fromkeys(names, ""), "latency": {}}), encoding="utf-8")
     with pytest.raises(BlockPilotError, match=r"profile\.json: not a latency profile"):
         Calibration.load(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"latency": {"medians": None}}, "medians must be an object"),
+        ({"latency": {"medians": {"repeats": 3}}}, "latency.medians needs contexts"),
+        ({"latency": {"medians": {"contexts": []}}}, "latency.medians needs contexts"),
+        ({"latency": {"medians": {"contexts": [8]}}}, r"medians.draft .* shape \[1, 3\]"),
+        ({"latency": {"verify": [[0, 0]] * 3}}, "verify has a pass that takes no time"),
+        ({"latency": {"verify": [[math.inf, 0]] * 3}}, "negative or not finite"),
+        ({"latency": {"verify": [[-1.0, 0]] * 3}}, "negative or not finite"),
+        ({"check": "x"}, "check is not that of a profile: TypeError"),
+        ({"check": {}}, "check is not that of a profile: KeyError: 'interval'"),
+        ({"provenance": None}, "provenance must be an object, not null"),
+        ({"dtype": 3}, "dtype must be text, not 3"),
+    ],
+)
+def test_a_damaged_calibration_names_its_file(decoder, profile, tmp_path, changes, message):
+    path = tmp_path / "profile.json"
+    Calibration.of(decoder, profile, None).save(path)
+    values = json.loads(path.read_text(encoding="utf-8"))
+    changes = {**changes, "latency": {**values["latency"], **changes.get("latency", {})}}
+    path.write_text(json.dumps({**values, **changes}), encoding="utf-8")
+    with pytest.raises(BlockPilotError, match=rf"profile\.json: .*{message}.*; make a new one"):
+        Calibration.load(path)
+
+
+def test_a_check_of_a_single_decode_survives_its_file(decoder, profile, tmp_path):
+    """It has no interval, for which JSON has no number."""
+    check = Check((Decoded(2, 10, 20, 0.9, 1.0),))
+    Calibration.of(decoder, profile, check).save(tmp_path / "profile.json")
+    loaded = Calibration.load(tmp_path / "profile.json").check
+    assert loaded is not None
+    assert np.isnan(loaded["interval"]).all()
+    assert loaded["median_error"] == pytest.approx(0.1)

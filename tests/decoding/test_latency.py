@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 
 import numpy as np
 import pytest
@@ -120,6 +121,13 @@ def test_another_cost_of_further_tokens():
         ({"read_prompt": None}, "not a latency profile: TypeError"),
         ({"verify": [["a", 0.0]]}, "not a latency profile: ValueError"),
         ({"draft": []}, "needs a line for every block size"),
+        ({"verify": [[0.0, 0.0], [0.1, 0.0]]}, "verify has a pass that takes no time"),
+        ({"verify": [[0.1, 0.0], [math.inf, 0.0]]}, "verify has a number that is negative or not"),
+        ({"verify": [[0.1, 0.0], [math.nan, 0.0]]}, "verify has a number that is negative or not"),
+        ({"draft": [[0.0, 0.0], [-0.1, 0.0]]}, "draft has a number that is negative or not"),
+        ({"read_prompt": [10**400, 0.0]}, "not a latency profile: OverflowError"),
+        ({"block_sizes": [4, 1]}, r"block sizes \[4, 1\] must increase from 1"),
+        ({"medians": None}, "medians must be an object"),
     ],
 )
 def test_what_is_no_profile(change, message):

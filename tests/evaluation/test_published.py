@@ -133,6 +133,12 @@ def test_what_is_no_such_folder(tmp_path):
     (only / "16.json").write_text("[1]", encoding="utf-8")
     with pytest.raises(BlockPilotError, match="must map each prompt to a number"):
         PublishedResults.load(only)
+    (only / "16.json").write_text("[" * 100_000, encoding="utf-8")
+    with pytest.raises(BlockPilotError, match=r"16\.json cannot be read as JSON: maximum"):
+        PublishedResults.load(only)
+    (only / "16.json").write_text(f'{{"a": {10**400}}}', encoding="utf-8")
+    with pytest.raises(BlockPilotError, match=r"16\.json: prompt 'a' has a number .* too large"):
+        PublishedResults.load(only)
     (only / "16.json").write_text("{", encoding="utf-8")
     with pytest.raises(BlockPilotError, match=r"16\.json cannot be read as JSON"):
         PublishedResults.load(only)

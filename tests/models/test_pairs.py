@@ -123,7 +123,7 @@ def test_a_target_that_lacks_tensors_is_not_filled_with_noise(tiny, tmp_path):
         load_pair(folder, tiny[1])
 
 
-@pytest.mark.parametrize("device", ["gpu7", "cuda:99"])
+@pytest.mark.parametrize("device", ["gpu7", "cuda:99", "meta"])
 def test_a_device_that_is_not_there(tiny, device):
     """Said before anything is read, as large models take minutes."""
     with pytest.raises(BlockPilotError, match=f"models cannot run on {device}: ") as refused:
@@ -277,6 +277,9 @@ def test_prompts_that_cannot_be_rendered(tmp_path):
     pair.tokenizer.chat_template = "{{ raise_exception('no system turns') }}"
     with pytest.raises(BlockPilotError, match="target refuses this conversation: no system turns"):
         encode(pair, "a")
+    pair.tokenizer.chat_template = "{{ messages[0].content + tail }}"
+    with pytest.raises(BlockPilotError, match=r"refuses this conversation: .*concatenate"):
+        pair.encode([{"role": "user", "content": "a"}], tail=3)
     pair.tokenizer.chat_template = None
     with pytest.raises(BlockPilotError, match="target target has no chat template"):
         encode(pair, "a")

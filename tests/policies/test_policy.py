@@ -183,10 +183,17 @@ def test_states_made_with_other_template_options_are_refused():
         ({"arms": ...}, r"lacks \['arms'\]"),
         ({"arms": []}, r"arms \[\] must be positive"),
         ({"arms": [0, 4]}, "must be positive block sizes"),
+        ({"arms": [1, 1, 4, 16]}, r"arms \[1, 1, 4, 16\] must increase"),
+        ({"arms": [4, 1, 16]}, "must increase"),
         ({"arms": "x"}, "value of a wrong type"),
         ({"fallback": 3}, r"fallback 3 is none of its arms \[1, 4, 16\]"),
         ({"fallback": None}, "value of a wrong type"),
         ({"hidden": [0]}, r"hidden widths \[0\] must be positive"),
+        ({"hidden": [10**13]}, "layer wider than 65536"),
+        ({"hidden": [float("inf")]}, "value of a wrong type"),
+        ({"state": [["prompt", 10**12]]}, "layer wider than 65536"),
+        ({"fingerprint": None}, "wrong type: fingerprint is None"),
+        ({"template": 5}, "wrong type: template is 5"),
         ({"hidden": 5}, "value of a wrong type"),
         ({"activation": "tahn"}, r"unknown activation 'tahn'. Did you mean 'tanh'\?"),
         ({"activation": 5}, "unknown activation '5'"),
@@ -203,6 +210,7 @@ def test_broken_config(saved, changes, message):
     with pytest.raises(BlockPilotError, match=message) as refused:
         BlockSizePolicy.from_pretrained(saved)
     assert "\n" not in str(refused.value)
+    assert str(saved) in str(refused.value)
 
 
 def test_optional_keys_may_be_left_out(saved):
@@ -250,6 +258,8 @@ def test_missing_files(saved, tmp_path):
     (saved / "config.json").unlink()
     with pytest.raises(BlockPilotError, match=r"holds no policy \(config\.json is missing\)"):
         BlockSizePolicy.from_pretrained(saved)
+    with pytest.raises(BlockPilotError, match=r"README\.md' is a file; name the folder"):
+        BlockSizePolicy.from_pretrained(saved / "README.md")
     for name in (tmp_path / "nowhere", "nowhere", "./nowhere", "a/b/c"):
         with pytest.raises(BlockPilotError, match=r"no policy at .*export_policy\.py RUN --out"):
             BlockSizePolicy.from_pretrained(name)

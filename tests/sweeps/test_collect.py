@@ -257,6 +257,42 @@ def test_missing_shards(collection, decoder, tmp_path):
         assemble(collection_in(decoder, folder), calibration(decoder))
 
 
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("shard", r"shard-00000\.parquet and .*shard-00001\.parquet hold the same answer; remove"),
+        ("trace", r"lacks the traces of \d+ answers; remove its trace-\*\.parquet files"),
+    ],
+)
+def test_a_shard_copied_over_another(warm, decoder, tmp_path, kind, message):
+    folder = shutil.copytree(warm.folder, tmp_path / "sweep")
+    again = dataclasses.replace(warm, folder=folder)
+    shutil.copy(folder / f"{kind}-00000.parquet", folder / f"{kind}-00001.parquet")
+
+    def read():
+        return again.traces(assemble(again, calibration(decoder)))
+
+    with pytest.raises(BlockPilotError, match=message):
+        read()
+    for path in folder.glob(f"{kind}-*.parquet"):
+        path.unlink()
+    again.replay_shards()
+    assert read().keys() == warm.traces(assemble(warm, calibration(decoder))).keys()
+
+
+def test_a_shard_with_rows_too_few_or_of_other_work(collection, decoder, tmp_path):
+    folder = shutil.copytree(collection.folder, tmp_path / "sweep")
+    again = dataclasses.replace(collection, folder=folder)
+    path = folder / "shard-00001.parquet"
+    frame = pd.read_parquet(path)
+    frame.iloc[1:].to_parquet(path)
+    with pytest.raises(BlockPilotError, match="lacks the rows of 1 answers; remove its shard"):
+        again.frame()
+    frame.assign(seed=5).to_parquet(path)
+    with pytest.raises(BlockPilotError, match=rf"{path} has a row of other work; remove it"):
+        again.frame()
+
+
 @pytest.mark.parametrize("name", ["shard-00001.parquet", "trace-00000.parquet"])
 @pytest.mark.parametrize("keep", [0, 300, -9])
 def test_a_corrupt_shard_is_named_in_one_line(warm, decoder, tmp_path, name, keep):

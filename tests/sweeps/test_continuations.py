@@ -191,6 +191,42 @@ def test_missing_and_corrupt_shards(recorded, tmp_path):
         list(store.read())
 
 
+def test_a_shard_that_does_not_tell_its_prompts(recorded, decoder, tmp_path):
+    folder = shutil.copytree(recorded.folder, tmp_path / "store")
+    broken = folder / "shard-00001.safetensors"
+    save_file(load_file(broken), broken)
+    message = rf"{broken} is corrupt \(it does not tell its prompts\); remove it and run again"
+    with pytest.raises(BlockPilotError, match=message):
+        list(ContinuationStore(folder, PROMPTS, BUDGET).read())
+    with pytest.raises(BlockPilotError, match=message):
+        record(decoder, folder)
+
+
+def test_a_shard_that_lacks_a_tensor(recorded, tmp_path):
+    folder = shutil.copytree(recorded.folder, tmp_path / "store")
+    broken = folder / "shard-00001.safetensors"
+    with safe_open(broken, "pt") as file:
+        described = file.metadata()
+    tensors = load_file(broken)
+    del tensors["features"]
+    save_file(tensors, broken, described)
+    with pytest.raises(BlockPilotError, match=rf"{broken} is corrupt \('features'\); remove it"):
+        list(ContinuationStore(folder, PROMPTS, BUDGET).read())
+
+
+def test_a_shard_copied_over_another(recorded, decoder, tmp_path):
+    folder = shutil.copytree(recorded.folder, tmp_path / "store")
+    broken = folder / "shard-00001.safetensors"
+    whole = broken.read_bytes()
+    shutil.copy(folder / "shard-00000.safetensors", broken)
+    message = rf"{broken} holds the answers of another shard; remove it and run again"
+    with pytest.raises(BlockPilotError, match=message):
+        record(decoder, folder)
+    broken.unlink()
+    record(decoder, folder)
+    assert broken.read_bytes() == whole
+
+
 def test_answers_with_other_template_options_are_refused(recorded, decoder):
     """They change what the target says (z-lab/dflash#133)."""
     pair = dataclasses.replace(decoder.pair, template={"enable_thinking": False})

@@ -60,6 +60,7 @@ def test_load_jsonl_file(tmp_path: Path, name: str) -> None:
         ("a.txt", b"one\n\xff\xfe\n", r"a.txt, line 2: not UTF-8"),
         ("a.txt", b"", r"a.txt has no prompts"),
         ("a.jsonl", b'{"prompt": "one"}\n{"prompt": \n', r"a.jsonl, line 2: not valid JSON"),
+        ("a.jsonl", b'{"prompt": "one"}\n' + b"[" * 100_000, r"line 2: not valid JSON \(maximum"),
         ("a.jsonl", b'{"prompt": "one"}\n{"text": "two"}\n', r"line 2: .*key 'prompt'"),
         ("a.jsonl", b'["one"]\n', r"line 1: .*key 'prompt'"),
         ("a.jsonl", b'{"prompt": 5}\n', r"line 1: the value of 'prompt' must be a string, not 5"),

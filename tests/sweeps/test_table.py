@@ -137,7 +137,11 @@ def test_saving_is_atomic_and_does_not_overwrite(tmp_path):
     with pytest.raises(BlockPilotError, match="row 3 "):
         broken.save(tmp_path / "other")
     assert [path.name for path in tmp_path.iterdir()] == ["sweep"]
-    synthetic_table(5).save(folder, overwrite=True)
+    with pytest.raises(BlockPilotError, match=r"mine\.txt, which replacing it would lose"):
+        synthetic_table(5).save(folder, overwrite=True)
+    (folder / "mine.txt").unlink()
+    for size in (4, 5):
+        synthetic_table(size).save(folder, overwrite=True)
     assert len(SweepTable.load(folder)) == 5
 
 
@@ -209,6 +213,7 @@ def with_first(value):
         (set_cell("output_tokens", lambda a: a[:-1]), "accepted lengths that do not sum"),
         (set_cell("temperature", -0.5), "a temperature that is not 0 or more"),
         (set_cell("temperature", np.inf), "a temperature that is not 0 or more"),
+        (set_cell("prompt_tokens", -3), "a number of prompt tokens that is not positive"),
     ],
 )
 def test_a_broken_row_is_named(sweep, change, message):
@@ -224,6 +229,47 @@ def test_a_broken_row_is_named(sweep, change, message):
 def test_an_empty_cell_is_named(sweep, column):
     change_rows(sweep, set_cell(column, None))
     with pytest.raises(BlockPilotError, match=f"row 7 has no {column}"):
+        SweepTable.load(sweep)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "kind"),
+    [
+        ("seconds_4", "0.1", "numbers, not"),
+        ("seconds_4", None, "numbers, not null"),
+        ("measured_seconds_4", "0.1", "numbers, not"),
+        ("measured_seconds_4", None, "numbers, not null"),
+        ("temperature", "0.0", "numbers, not"),
+        ("prompt_tokens", "20", "whole numbers, not"),
+        ("prompt_tokens", 2.5, "whole numbers, not double"),
+        ("seed", 0.5, "whole numbers, not double"),
+        ("split", 3, "text, not int64"),
+        ("repetitive", "no", "true or false, not"),
+        ("state", 0.5, "lists of numbers, not double"),
+        ("state", ["a"] * 16, "lists of numbers, not list<"),
+        ("accepted_4", 3, "lists of whole numbers, not int64"),
+        ("accepted_4", "3", "lists of whole numbers, not"),
+        ("accepted_4", [1.5], "lists of whole numbers, not list<"),
+        ("output_tokens", 7, "lists of whole numbers, not int64"),
+    ],
+)
+def test_a_column_of_a_wrong_type_is_named(sweep, column, value, kind):
+    change_rows(sweep, lambda frame: frame.assign(**{column: [value] * len(frame)}))
+    message = rf"sweep\.parquet: column {column} must hold {kind}.*; record it again"
+    with pytest.raises(BlockPilotError, match=message):
+        SweepTable.load(sweep)
+
+
+@pytest.mark.parametrize("column", ["temperature", "prompt_tokens", "state", "accepted_4"])
+def test_a_column_without_values_is_named(sweep, column):
+    change_rows(sweep, lambda frame: frame.assign(**{column: [None] * len(frame)}))
+    with pytest.raises(BlockPilotError, match=f"row 0 has no {column}"):
+        SweepTable.load(sweep)
+
+
+def test_an_empty_element_of_a_list_is_named(sweep):
+    change_rows(sweep, set_cell("accepted_4", lambda array: [None, *array[1:].tolist()]))
+    with pytest.raises(BlockPilotError, match="column accepted_4 has a list with an empty element"):
         SweepTable.load(sweep)
 
 
@@ -274,19 +320,36 @@ def test_no_rows(sweep):
         ({"arms": [1, 2, 2]}, "must be increasing"),
         ({"arms": [1, "two"]}, "value of a wrong type"),
         ({"arms": None}, "value of a wrong type"),
+        ({"arms": [1, 1e400]}, "value of a wrong type"),
         ({"state": 5}, "value of a wrong type"),
+        ({"provenance": None}, "provenance must be an object, not null"),
+        ({"provenance": ["a"]}, "provenance must be an object, not a list"),
+        ({"default_block_size": "x"}, "default_block_size must be a whole number, not the text"),
+        ({"default_block_size": None}, "default_block_size must be a whole number, not null"),
+        ({"default_block_size": True}, "default_block_size must be a whole number, not true"),
+        ({"top_p": "1"}, "top_p must be a number, not the text '1'"),
+        ({"target": 5}, "target must be text, not 5"),
+        ({"schema_version": "2"}, "schema_version must be a whole number, not the text '2'"),
+        ({"latency": {"draft": []}}, "not a latency profile"),
         ({"state": [["last_hiden", 16]]}, "unknown state group 'last_hiden'"),
         ({"arms": [1, 3]}, r"lacks the columns \['accepted_3'"),
     ],
 )
 def test_broken_metadata(sweep, changes, message):
     change_metadata(sweep, **changes)
-    with pytest.raises(BlockPilotError, match=message):
+    where = str(sweep / ("sweep.parquet" if "columns" in message else "metadata.json"))
+    with pytest.raises(BlockPilotError, match=f"{where}.*{message}"):
         SweepTable.load(sweep)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("{", "cannot be read as JSON"), ("[]", "holds no JSON object")]
+    ("text", "message"),
+    [
+        ("{", "cannot be read as JSON"),
+        ("[" * 100_000, "cannot be read as JSON: maximum recursion depth"),
+        ("[]", "holds no JSON object"),
+    ],
+    ids=["cut", "deep", "list"],
 )
 def test_metadata_that_is_no_json_object(sweep, text, message):
     (sweep / "metadata.json").write_text(text)

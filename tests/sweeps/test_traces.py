@@ -131,6 +131,23 @@ def test_an_empty_cell_is_named(folder, table, column):
         load_traces(folder, table)
 
 
+@pytest.mark.parametrize(
+    ("column", "value", "kind"),
+    [
+        ("confidences", 0.5, "lists of numbers, not double"),
+        ("accepted_4", 2, "lists of whole numbers, not int64"),
+        ("seed", "x", "whole numbers, not"),
+        ("id", 5, "text, not int64"),
+    ],
+)
+def test_a_column_of_a_wrong_type_is_named(folder, table, column, value, kind):
+    path = folder / TRACE_FILE
+    frame = pd.read_parquet(path)
+    frame.assign(**{column: [value] * len(frame)}).to_parquet(path)
+    with pytest.raises(BlockPilotError, match=rf"{path}: column {column} must hold {kind}"):
+        load_traces(folder, table)
+
+
 def test_a_duplicate_is_named(folder, table):
     change(folder, "id", lambda _: table.rows["id"][0])
     with pytest.raises(BlockPilotError, match="row 1 repeats an id, temperature and seed"):

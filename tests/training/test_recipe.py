@@ -204,7 +204,15 @@ def test_foreign_and_broken_checkpoints(pair, texts, tmp_path):
     with pytest.raises(BlockPilotError, match="was made with another recipe"):
         other.load(file)
     file.write_bytes(file.read_bytes()[:2000])
-    with pytest.raises(BlockPilotError, match=r"checkpoint\.pt cannot be read"):
+    with pytest.raises(BlockPilotError, match=r"checkpoint\.pt cannot be read; remove it") as no:
+        new_trainer(pair, texts).load(file)
+    assert "weights_only" not in str(no.value)
+    for state in ([], {}, {"config": FEW}):
+        torch.save(state, file)
+        with pytest.raises(BlockPilotError, match=r"is no checkpoint: .*; remove it to start"):
+            new_trainer(pair, texts).load(file)
+    torch.save({"config": FEW, "step": 3, "drafter": {}, "optimizers": []}, file)
+    with pytest.raises(BlockPilotError, match=r"does not fit the drafter; remove it to start"):
         new_trainer(pair, texts).load(file)
 
 
@@ -249,6 +257,14 @@ def test_training_starts_from_no_drafter_with_its_own_head(pair, texts, tmp_path
     owner.save_pretrained(tmp_path / "drafter")
     with pytest.raises(BlockPilotError, match="has its own lm_head; training starts only from"):
         pretrained_drafter(str(tmp_path / "drafter"), pair, FEW)
+
+
+def test_training_that_diverges_is_stopped(pair, texts):
+    trainer = new_trainer(pair, texts)
+    with torch.no_grad():
+        trainer.drafter.fc.weight.fill_(math.nan)
+    with pytest.raises(BlockPilotError, match="the loss of step 1 is not finite"):
+        trainer.train_step()
 
 
 def test_every_epoch_shows_every_sequence_once(pair, texts):
@@ -338,6 +354,9 @@ def test_answers_of_one_token_are_left_out(pair, texts):
     ("changes", "message"),
     [
         ({"steps": 0}, "steps must be positive, not 0"),
+        ({"learning_rate": math.inf}, "learning_rate must be positive, not inf"),
+        ({"learning_rate": math.nan}, "learning_rate must be positive, not nan"),
+        ({"seed": -1}, "seed must be 0 or more"),
         ({"learning_rate": -1.0}, "learning_rate must be positive"),
         ({"gamma": 0.0}, "gamma must be positive"),
         ({"checkpoint_every": 0}, "checkpoint_every must be positive"),
