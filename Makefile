@@ -16,7 +16,7 @@ PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile
 
 help:
 	@echo "make setup       create .venv with everything"
-	@echo "make quickstart  train, compare and decode on the bundled data"
+	@echo "make quickstart  train, export, compare and decode on the bundled data"
 	@echo "make test        run the fast tests"
 	@echo "make test-all    run every test"
 	@echo "make lint        check style and formatting"

@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str | None = None) -> int:
 
 
 def quickstart(config: QuickstartConfig) -> None:
-    """Train, compare, export and decode; every stage is a command of its own.
+    """Train, export, compare and decode; every stage is a command of its own.
 
     Raises:
         BlockPilotError: If a stage fails.
@@ -131,6 +131,11 @@ def decode(config: QuickstartConfig, policy: BlockSizePolicy, console: Console) 
             ", ".join(map(str, sizes)),
         )
     console.print(table)
+    console.print(
+        "So few prompts show that it works, not what it gains, and other programs on this machine "
+        "slow some ways more than others; ship what the verdict above names.",
+        soft_wrap=True,
+    )
 
 
 def _tokens_per_second(items: Sequence[Generation]) -> float:

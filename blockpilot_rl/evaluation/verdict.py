@@ -52,7 +52,7 @@ def decide(
         )
     else:
         reason = (
-            f"no agent surely gains over {fixed}: the best of them, {best}, has {gain.value:+z.1%} "
+            f"no agent surely gains over {fixed}: the surest of them, {best}, has {gain.value:+z.1%} "
             f"in mean speedup ({interval}), its own decisions included"
         )
     return Verdict(
