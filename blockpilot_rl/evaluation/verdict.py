@@ -52,8 +52,8 @@ def decide(
         )
     else:
         reason = (
-            f"no agent surely gains over {fixed}: the surest of them, {best}, has {gain.value:+z.1%} "
-            f"in mean speedup ({interval}), its own decisions included"
+            f"no agent surely gains over {fixed}: the surest of them, {best}, has "
+            f"{gain.value:+z.1%} in mean speedup ({interval}), its own decisions included"
         )
     return Verdict(
         ship=best if gain.low > 0 else "fixed",
