@@ -18,7 +18,7 @@ from blockpilot_rl.agents.monitor import Monitor
 from blockpilot_rl.agents.problem import Problem
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS, validate_groups
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.files import write_json
+from blockpilot_rl.files import read_json, write_json
 from blockpilot_rl.models.devices import check_device
 from blockpilot_rl.policies.config import PolicyConfig
 from blockpilot_rl.policies.policy import BlockSizePolicy
@@ -345,13 +345,11 @@ def read_agent_file(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise BlockPilotError(f"no run at {folder}; train one with scripts/train_agent.py")
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path)
     except FileNotFoundError:
         raise BlockPilotError(
             f"run {folder} is incomplete ({AGENT_FILE} is missing): its training did not finish"
         ) from None
-    except (OSError, ValueError) as error:
-        raise BlockPilotError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(values, dict) or not _SAVED.keys() <= values.keys():
         raise BlockPilotError(f"{path} lacks one of {sorted(_SAVED)}; train the agent again")
     for name, kind in _SAVED.items():

@@ -10,15 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from torch import nn
-
 from blockpilot_rl.errors import BlockPilotError, closest
 from blockpilot_rl.plain_yaml import plain_yaml
-from blockpilot_rl.policies.config import MAX_WIDTH
+from blockpilot_rl.policies.config import ACTIVATIONS, MAX_WIDTH
 
 HYPERPARAMS_FOLDER = Path(__file__).parent / "hyperparams"
-
-ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 H = TypeVar("H")
 

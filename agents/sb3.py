@@ -21,12 +21,13 @@ from stable_baselines3.common.vec_env import VecMonitor
 
 from blockpilot_rl.agents.base import standardisation
 from blockpilot_rl.agents.exploring import ExploringAgent, ExploringHyperparams
-from blockpilot_rl.agents.hyperparameters import ACTIVATIONS, require, require_network
+from blockpilot_rl.agents.hyperparameters import require, require_network
 from blockpilot_rl.agents.iterative import Snapshot
 from blockpilot_rl.agents.monitor import Monitor
 from blockpilot_rl.agents.optimizer import BiasSparingAdamW
 from blockpilot_rl.envs.vector import BlockSizeVecEnv
 from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.policies.config import ACTIVATIONS
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import SweepTable
 

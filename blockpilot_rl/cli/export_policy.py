@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +11,9 @@ from rich.console import Console
 
 from blockpilot_rl.agents import Agent, load_agent
 from blockpilot_rl.agents.hyperparameters import read_yaml
-from blockpilot_rl.cli.parsing import arg, run
+from blockpilot_rl.cli.parsing import arg, name_first, run
 from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.files import read_json
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import SweepTable
 
@@ -44,10 +43,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str | None = None) -> int:
     Returns:
         The exit code.
     """
-    words = list(sys.argv[1:] if argv is None else argv)
-    if words and not words[0].startswith("-"):
-        words[0] = f"--run={words[0]}"
-    return run(export_policy, ExportPolicyConfig, words, prog=prog)
+    return run(export_policy, ExportPolicyConfig, name_first(argv, "--run"), prog=prog)
 
 
 def export_policy(config: ExportPolicyConfig) -> None:
@@ -72,10 +68,7 @@ def _provenance(folder: Path) -> dict[str, Any]:
     path = folder / "provenance.json"
     if not path.exists():
         return {}
-    try:
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BlockPilotError(f"{path} cannot be read as JSON: {error}") from error
+    values: dict[str, Any] = read_json(path)
     return values
 
 

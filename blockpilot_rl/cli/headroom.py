@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from blockpilot_rl.cli.console import open_console, render
-from blockpilot_rl.cli.parsing import arg, run
+from blockpilot_rl.cli.parsing import arg, name_first, run
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.headroom import HeadroomSettings, measure_headroom
 from blockpilot_rl.evaluation.headroom_results import Headroom
@@ -94,10 +93,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str | None = None) -> int:
     Returns:
         The exit code.
     """
-    words = list(sys.argv[1:] if argv is None else argv)
-    if words and not words[0].startswith("-"):
-        words[0] = f"--sweep={words[0]}"
-    return run(report_headroom, HeadroomConfig, words, prog=prog)
+    return run(report_headroom, HeadroomConfig, name_first(argv, "--sweep"), prog=prog)
 
 
 def report_headroom(config: HeadroomConfig) -> None:

@@ -137,6 +137,19 @@ def run(
     return code
 
 
+def name_first(argv: Sequence[str] | None, flag: str) -> list[str]:
+    """Let a command's first argument do without its flag.
+
+    Args:
+        argv: The arguments. None: those of this process.
+        flag: The flag that the first word belongs to, if it is no flag itself.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words and not words[0].startswith("-"):
+        words[0] = f"{flag}={words[0]}"
+    return words
+
+
 class _Formatter(ArgumentDefaultsHelpFormatter):
     """Adds a flag's default to its help where there is one and the help does not tell it."""
 

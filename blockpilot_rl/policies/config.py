@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from torch import nn
 
 from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError, closest
+from blockpilot_rl.files import read_json
 
 POLICY_VERSION = 1
 MAX_WIDTH = 65_536
@@ -130,15 +130,13 @@ class PolicyConfig:
             BlockPilotError: If it is missing, corrupt, or has a key or value that is not as needed.
         """
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+            values = read_json(path)
         except FileNotFoundError:
             raise BlockPilotError(
                 f"{path.parent} holds no policy (config.json is missing)"
             ) from None
-        except (OSError, ValueError) as error:
-            raise BlockPilotError(
-                f"policy config {path} cannot be read as JSON: {error}"
-            ) from error
+        except BlockPilotError as error:
+            raise BlockPilotError(f"policy config {error}") from error
         if not isinstance(values, dict):
             raise BlockPilotError(f"policy config {path} holds no JSON object")
         try:
