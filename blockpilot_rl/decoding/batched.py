@@ -1,7 +1,7 @@
 """Plain decoding of many prompts at once, keeping what drafters and sweeps need.
 
-Rows are left-padded to one length; rows that have ended leave the batch as soon as they fill an
-eighth of it. Batched texts are the target's own, but kernels round differently by shape, so
+Prompts are read in groups of about one length; rows that have ended leave the batch as soon as they
+fill an eighth of it. Batched texts are the target's own, but kernels round differently by shape, so
 near-ties may fall otherwise than for one row alone: what is built on a continuation names it as its
 reference.
 """
@@ -10,11 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from blockpilot_rl.decoding.forward import Hidden, TargetForward
 from blockpilot_rl.decoding.sampling import GREEDY, Sampling, greedy, gumbel_rows
+
+PREFILL_ROWS = 8
+"""Prompts read in one pass."""
 
 
 @dataclass(frozen=True)
@@ -61,19 +66,12 @@ def continue_batch(
     """
     if seeds is None:
         seeds = [sampling.seed] * len(prompts)
-    longest = max(len(ids) for ids in prompts)
-    device = prompts[0].device
-    padding = torch.tensor([longest - len(ids) for ids in prompts], device=device)
-    batch = torch.stack([_left_pad(ids, longest) for ids in prompts])
-    cache = target.new_cache(len(prompts), longest + max_new_tokens)
-    hidden = target(batch, cache, padding)
     records = [
-        _Record(ids, hidden, row, replace(sampling, seed=seed))
-        for row, (ids, seed) in enumerate(zip(prompts, seeds, strict=True))
+        _Record(ids, replace(sampling, seed=seed)) for ids, seed in zip(prompts, seeds, strict=True)
     ]
-    rows = list(range(len(prompts)))
+    rows = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))
+    cache, padding, token = _prefill(target, [records[row] for row in rows], max_new_tokens)
     stops = set(stop_token_ids)
-    token = _choose(target, hidden, records)
     for step in range(max_new_tokens):
         values = token.tolist()
         for row, value in zip(rows, values, strict=True):
@@ -88,7 +86,7 @@ def continue_batch(
         if not alive or step == max_new_tokens - 1:
             break
         if 8 * len(alive) <= 7 * len(rows):
-            keep = torch.tensor(alive, device=device)
+            keep = torch.tensor(alive, device=token.device)
             rows = [rows[i] for i in alive]
             token, padding = token[keep], padding[keep]
             cache.select(keep)
@@ -109,29 +107,62 @@ def _choose(target: TargetForward, hidden: Hidden, records: Sequence[_Record]) -
     return sampling.choose(logits, noise.to(logits.device))
 
 
-def _left_pad(ids: torch.Tensor, length: int) -> torch.Tensor:
-    return torch.nn.functional.pad(ids, (length - len(ids), 0))
+def _prefill(
+    target: TargetForward, records: Sequence[_Record], max_new_tokens: int
+) -> tuple[Any, torch.Tensor, torch.Tensor]:
+    """Read the prompts a few at a time, so that little of a pass is padding.
+
+    Args:
+        target: The target's pass.
+        records: One per prompt, sorted by its length.
+        max_new_tokens: Budget of each row.
+
+    Returns:
+        Cache of all rows, their padding and their first tokens, `[rows]` each.
+    """
+    caches, tokens = [], []
+    for start in range(0, len(records), PREFILL_ROWS):
+        group = records[start : start + PREFILL_ROWS]
+        prompts = [record.prompt_ids for record in group]
+        ids = pad_sequence(prompts, batch_first=True, padding_side="left")
+        cache = target.new_cache(*ids.shape)
+        hidden = target(ids, cache, _padding(group, ids.device))
+        for row, record in enumerate(group):
+            record.start(hidden, row)
+        tokens.append(_choose(target, hidden, group))
+        caches.append(cache)
+    cache = caches[0].join(caches[1:], len(records[-1].prompt_ids) + max_new_tokens)
+    return cache, _padding(records, ids.device), torch.cat(tokens)
+
+
+def _padding(records: Sequence[_Record], device: torch.device) -> torch.Tensor:
+    """Slots that each row of a batch sorted by length leaves empty at its left, `[rows]`."""
+    lengths = torch.tensor([len(record.prompt_ids) for record in records], device=device)
+    return lengths[-1] - lengths
 
 
 class _Record:
     """One row while it is being decoded."""
 
-    def __init__(
-        self, prompt_ids: torch.Tensor, hidden: Hidden, row: int, sampling: Sampling
-    ) -> None:
+    def __init__(self, prompt_ids: torch.Tensor, sampling: Sampling) -> None:
         self.prompt_ids = prompt_ids
         self.sampling = sampling
         self.tokens: list[int] = []
         self.ended = False
-        n = len(prompt_ids)
-        self.features = [hidden.features[row, -n:].clone().cpu()]
-        self.last = [hidden.last[row, -n:].clone().cpu()]
+        self.features: list[torch.Tensor] = []
+        self.last: list[torch.Tensor] = []
         self.length = 0
 
     @property
     def place(self) -> tuple[int, int]:
         """Seed and position of the next token."""
         return self.sampling.seed, len(self.prompt_ids) + len(self.tokens)
+
+    def start(self, hidden: Hidden, row: int) -> None:
+        """Keep what the prompt's own positions gave."""
+        n = len(self.prompt_ids)
+        self.features.append(hidden.features[row, -n:].clone().cpu())
+        self.last.append(hidden.last[row, -n:].clone().cpu())
 
     def append(self, hidden: Hidden, row: int) -> None:
         if not self.ended:

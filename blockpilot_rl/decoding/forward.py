@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -193,6 +193,25 @@ class ModuleCache(DynamicCache):
     def select(self, rows: torch.Tensor) -> None:
         """Keep only these rows of the batch, in this order."""
         self.batch_select_indices(rows)
+
+    def join(self, others: Sequence[ModuleCache], max_length: int) -> ModuleCache:
+        """Stack the rows of `others` below these, each padded on the left to the longest.
+
+        Args:
+            others: Caches of the same model.
+            max_length: Ignored, since the cache grows as needed.
+        """
+        caches = [self, *others]
+        length = max(cache.length for cache in caches)
+        joined = ModuleCache()
+        for index in range(len(self.layers)):
+            layers: list[Any] = [cache.layers[index] for cache in caches]
+            keys, values = (
+                torch.cat([F.pad(part, (0, 0, length - part.shape[2], 0)) for part in parts])
+                for parts in zip(*((layer.keys, layer.values) for layer in layers), strict=True)
+            )
+            joined.update(keys, values, index)
+        return joined
 
 
 class _GivenOutput(BaseModelOutputWithPast):

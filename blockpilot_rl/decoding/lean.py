@@ -45,6 +45,28 @@ class KVCache:
         """Keep only these rows of the batch, in this order."""
         self.keys, self.values = self.keys[:, rows], self.values[:, rows]
 
+    def join(self, others: Sequence[KVCache], max_length: int) -> KVCache:
+        """Stack the rows of `others` below these, each padded on the left to the longest.
+
+        Args:
+            others: Caches of the same model.
+            max_length: Positions that fit into the new cache.
+        """
+        caches = [self, *others]
+        length = max(cache.length for cache in caches)
+        layers, _, kv_heads, _, head_dim = self.keys.shape
+        batch = sum(cache.keys.shape[1] for cache in caches)
+        # Padding is masked, but a stale NaN times zero would still be NaN.
+        keys = self.keys.new_zeros(layers, batch, kv_heads, max_length, head_dim)
+        values = torch.zeros_like(keys)
+        end = 0
+        for cache in caches:
+            start, end = end, end + cache.keys.shape[1]
+            slots = slice(length - cache.length, length)
+            keys[:, start:end, :, slots] = cache.keys[:, :, :, : cache.length]
+            values[:, start:end, :, slots] = cache.values[:, :, :, : cache.length]
+        return KVCache(keys, values, length)
+
 
 def _fuse(*linears: nn.Linear) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Stack the weights of linears that read the same input, without holding them twice.

@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 import torch
 
-from blockpilot_rl.decoding.batched import continue_batch
+from blockpilot_rl.decoding.batched import PREFILL_ROWS, continue_batch
 from blockpilot_rl.decoding.decoder import Decoder
-from blockpilot_rl.decoding.forward import target_forward
+from blockpilot_rl.decoding.forward import LeanForward, ModuleForward, target_forward
 from blockpilot_rl.decoding.sampling import Sampling, greedy
 from tests.tiny_pair import PROMPTS, encode
 
@@ -54,6 +54,19 @@ def test_small_budgets(trained, budget):
     for short, item in zip(answer(trained, budget=budget), whole, strict=True):
         assert short.output_ids.tolist() == item.output_ids[:budget].tolist()
         assert len(short.features) == len(short.last) == len(short.prompt_ids) + budget - 1
+
+
+@pytest.mark.parametrize("make", [LeanForward, ModuleForward])
+def test_more_prompts_than_are_read_in_one_pass(trained, make):
+    target = make(trained.target, [0, 2])
+    texts = [(text * 4)[: 1 + 7 * index % 23] for index, text in enumerate(TEXTS * 4)]
+    prompts = [encode(trained, text)[0] for text in texts]
+    assert len(prompts) > 2 * PREFILL_ROWS
+    for ids, item in zip(prompts, continue_batch(target, prompts, 8, (15,)), strict=True):
+        (alone,) = continue_batch(target, [ids], 8, (15,))
+        assert torch.equal(item.prompt_ids, ids)
+        assert torch.equal(item.output_ids, alone.output_ids)
+        torch.testing.assert_close(item.features, alone.features, atol=1e-4, rtol=1e-4)
 
 
 def test_the_first_of_equals_is_chosen():
