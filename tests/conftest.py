@@ -20,6 +20,14 @@ def trained(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def corrected(tmp_path_factory):
+    """The same with a drafter that corrects each draft by the one before it."""
+    from tests.tiny_pair import trained_pair
+
+    return trained_pair(tmp_path_factory.mktemp("corrected"), correction_rank=8)
+
+
+@pytest.fixture(scope="session")
 def tiny(tmp_path_factory):
     """Folders of a random target and a random drafter that fit each other."""
     from tests.tiny_pair import save_tiny_pair

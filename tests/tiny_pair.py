@@ -101,6 +101,14 @@ def tiny_drafter(seed: int = 1, **changes: Any) -> DFlashDraftModel:
         return DFlashDraftModel(DFlashConfig(**{**settings, **changes})).eval()
 
 
+def random_correction(drafter: DFlashDraftModel) -> DFlashDraftModel:
+    """Let the drafter's correction head, if it has one, correct at random."""
+    if drafter.correction is not None:
+        generator = torch.Generator().manual_seed(5)
+        torch.nn.init.normal_(drafter.correction.output.weight, generator=generator)
+    return drafter
+
+
 def save_tiny_pair(folder: Path) -> tuple[Path, Path]:
     """Write both checkpoints under `folder`; returns the target's and the drafter's folders."""
     target, drafter = folder / "target", folder / "drafter"
@@ -136,15 +144,16 @@ def answers(pair: Pair, texts: tuple[str, ...] = PROMPTS, tokens: int = 40) -> l
     return continue_batch(target, [encode(pair, text)[0] for text in texts], tokens, ())
 
 
-def trained_pair(folder: Path) -> Pair:
+def trained_pair(folder: Path, correction_rank: int = 0) -> Pair:
     """A tiny pair without stop tokens, whose drafter learned a little of the answers to `PROMPTS`.
 
     So blocks are accepted whole, in part and not at all, and the text goes on to its budget.
     """
     pair = tiny_pair(folder)
     texts = answers(pair)
-    trainer = Trainer(new_drafter(pair, texts, MASK, RECIPE), pair, texts, RECIPE)
-    for _ in range(RECIPE.steps):
+    recipe = dataclasses.replace(RECIPE, correction_rank=correction_rank)
+    trainer = Trainer(new_drafter(pair, texts, MASK, recipe), pair, texts, recipe)
+    for _ in range(recipe.steps):
         trainer.train_step()
     trainer.export().save_pretrained(folder / "trained")
     pair = load_pair(folder / "target", folder / "trained")

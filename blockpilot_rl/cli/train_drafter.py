@@ -42,6 +42,7 @@ class TrainDrafterConfig:
     device: str = arg("cpu", help="where the target runs")
     dtype: str = arg("bfloat16", help="dtype of the target: float32, bfloat16 or float16")
     suite_size: int = arg(12000, help="prompts of the built-in suite; its drafter split is used")
+    skip: int = arg(0, help="first prompts of the split to leave out, such as --init has seen")
     max_new_tokens: int = arg(128, help="budget of each response")
     part: str = arg("1/1", metavar="I/N", help="make only corpus part I of N, then stop (N > 1)")
     init: str | None = arg(
@@ -62,6 +63,10 @@ class TrainDrafterConfig:
         ",".join(map(str, _RECIPE.target_layer_ids)), help="0-based target layers to read"
     )
     draft_vocab_size: int = arg(_RECIPE.draft_vocab_size, help="tokens that may be drafted")
+    correction_rank: int = arg(
+        _RECIPE.correction_rank,
+        help="rank of a head that corrects each draft by the one before it; 0 for none",
+    )
     mask_token_id: int | None = arg(
         None, help="token that stands for a mask (default: an unused special token)"
     )
@@ -76,6 +81,10 @@ class TrainDrafterConfig:
         """
         self.recipe()
         part_of(self.part)
+        if not 0 <= self.skip < self.suite_size:
+            raise BlockPilotError(
+                f"--skip {self.skip} must leave some of the {self.suite_size} prompts of the suite"
+            )
         if self.report_prompts < 1:
             raise BlockPilotError(f"--report-prompts must be positive, got {self.report_prompts}")
         if self.max_new_tokens < 2:
@@ -92,6 +101,7 @@ class TrainDrafterConfig:
             layers=self.layers,
             target_layer_ids=whole_numbers(self.target_layer_ids, "--target-layer-ids"),
             draft_vocab_size=self.draft_vocab_size,
+            correction_rank=self.correction_rank,
             seed=self.seed,
         )
 
@@ -133,7 +143,7 @@ def train_drafter(config: TrainDrafterConfig) -> None:
     check_layer_ids(pair.target, recipe.target_layer_ids)
     if config.mask_token_id is not None:
         check_mask_token(pair.target, config.mask_token_id)
-    prompts = builtin_suite(config.suite_size, splits=["drafter"])
+    prompts = builtin_suite(config.suite_size, splits=["drafter"])[config.skip :]
     part = part_of(config.part)
     store = ContinuationStore(out / "corpus", prompts, config.max_new_tokens)
     with Progress(console=console, disable=not console.is_terminal) as progress:

@@ -156,7 +156,8 @@ class Decoder:
         prefill.draft_cache.crop(0)
         self.drafter.extend(prefill.features, prefill.draft_cache)
         anchor = torch.tensor([[prefill.first_token]], device=prefill.features.device)
-        return self.drafter.draft(anchor, self.pair.block_size, prefill.draft_cache)[0]
+        states = self.drafter.draft(anchor, self.pair.block_size, prefill.draft_cache)
+        return self.drafter.greedy_logits(states, anchor[0])[0]
 
     def stream(
         self, prefill: Prefill, block_size: int, max_new_tokens: int | None = None
@@ -230,9 +231,8 @@ class Decoder:
             assert self.drafter is not None
             self.drafter.extend(torch.cat(unread, dim=1), prefill.draft_cache)
             unread.clear()
-            logits = self.drafter.draft(block, block_size, prefill.draft_cache)[0]
-            drafts = sampler.propose(logits, position, self.drafter.token_ids)
-            block = torch.cat([block, self.drafter.to_target_ids(drafts)[None]], dim=1)
+            drafts = self.draft(prefill, block, block_size, position)
+            block = torch.cat([block, drafts[None]], dim=1)
         hidden = self.target(block, prefill.cache)
         choice = sampler.choose(self.target.logits(hidden.last[0]), position)
         tokens, chosen = torch.stack([block[0], choice]).tolist()
@@ -240,6 +240,29 @@ class Decoder:
         while accepted < block_size - 1 and tokens[accepted + 1] == chosen[accepted]:
             accepted += 1
         return chosen[: accepted + 1], hidden.features[:, : accepted + 1]
+
+    def draft(
+        self, prefill: Prefill, anchor: torch.Tensor, block_size: int, position: int
+    ) -> torch.Tensor:
+        """Draft the tokens of one block behind what the drafter has read of a prompt's text.
+
+        Args:
+            prefill: The prompt.
+            anchor: The last emitted token, `[1, 1]`.
+            block_size: Anchor and drafts together.
+            position: Absolute position of the first draft.
+
+        Returns:
+            `[block_size - 1]`.
+        """
+        assert self.drafter is not None
+        sampler, token_ids = prefill.sampler, self.drafter.token_ids
+        states = self.drafter.draft(anchor, block_size, prefill.draft_cache)[0]
+        return self.drafter.propose(
+            states,
+            anchor[0],
+            lambda logits, first: sampler.propose(logits, position + first, token_ids),
+        )
 
     def _clip(self, tokens: list[int]) -> list[int]:
         """Cut behind the first stop token."""

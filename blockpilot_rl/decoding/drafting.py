@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 
 from blockpilot_rl.decoding.forward import TargetForward
 from blockpilot_rl.decoding.lean import KVCache, LeanLayer, norm_of, rope_table
+from blockpilot_rl.decoding.sampling import greedy
 from blockpilot_rl.models.drafter import DFlashDraftModel, visible
 
 
@@ -56,6 +58,9 @@ class LeanDrafter:
         self.norm = norm_of(drafter.norm)
         self.token_ids = drafter.draft_token_ids
         self.head = drafter.draft_head(target.head)
+        self.correction = drafter.correction
+        if self.correction is not None:
+            self.correction_head = self.head @ self.correction.output.weight.detach()
         self.embed = drafter.own("embed_tokens") or target.embed
         like = drafter.fc.weight
         mask = torch.tensor([[config.mask_token_id]], device=like.device)
@@ -87,7 +92,7 @@ class LeanDrafter:
         cache.length = end
 
     def draft(self, anchor: torch.Tensor, block_size: int, cache: KVCache) -> torch.Tensor:
-        """Read the draft logits of one block behind the cached context.
+        """Denoise one block behind the cached context.
 
         The block's own keys and values are written beyond `cache.length` and left stale.
 
@@ -97,7 +102,7 @@ class LeanDrafter:
             cache: Context of the tokens before the anchor.
 
         Returns:
-            Logits over the draft vocabulary, `[batch, block_size - 1, draft_vocab]`.
+            States of the masks, for `propose` to read, `[batch, block_size - 1, hidden]`.
         """
         start, end = cache.length, cache.length + block_size
         cos, sin = (part[start:end, None] for part in self._rope)
@@ -114,7 +119,7 @@ class LeanDrafter:
                 cache.values[index, :, :, :end],
                 self._near(self.views[index], places[:, start:], places),
             )
-        return self.logits(hidden[:, 1:])
+        return hidden[:, 1:]
 
     def draft_at(self, blocks: Blocks, cache: KVCache) -> torch.Tensor:
         """Draft many blocks in one pass.
@@ -213,11 +218,75 @@ class LeanDrafter:
         masks = self.mask_embedding.expand(anchor.shape[0], block_size - 1, -1)
         return torch.cat([self.embed(anchor), masks], dim=1)
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Read states of masks, `[..., hidden]`, as logits over the draft vocabulary."""
-        normed = F.rms_norm(hidden, (hidden.shape[-1],), *self.norm)
-        flat = F.linear(normed.reshape(-1, normed.shape[-1]), self.head)
-        return flat.view(*hidden.shape[:-1], len(self.head))
+    def logits(self, states: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+        """Read states of masks as logits.
+
+        Args:
+            states: As `draft` gives them, `[..., hidden]`.
+            before: Token before each mask, `[...]`; only a `CorrectionHead` looks at it.
+
+        Returns:
+            Logits over the draft vocabulary, `[..., draft_vocab]`.
+        """
+        normed = self._normed(states)
+        return self._corrected(F.linear(normed, self.head), normed, before)
+
+    def propose(
+        self,
+        states: torch.Tensor,
+        anchor: torch.Tensor,
+        choose: Callable[[torch.Tensor, int], torch.Tensor],
+    ) -> torch.Tensor:
+        """Draft the tokens of one block, each knowing the one before it if the drafter corrects.
+
+        Args:
+            states: Of its masks, `[n, hidden]`.
+            anchor: The token before them, `[1]`.
+            choose: Chooses draft ids from the logits `[k, draft_vocab]` of consecutive masks, the
+                first of which has the given number.
+
+        Returns:
+            Tokens, `[n]`.
+        """
+        normed = self._normed(states)
+        logits = F.linear(normed, self.head)
+        if self.correction is None:
+            return self.to_target_ids(choose(logits, 0))
+        tokens = [anchor]
+        for index in range(len(states)):
+            mask = slice(index, index + 1)
+            corrected = self._corrected(logits[mask], normed[mask], tokens[-1])
+            tokens.append(self.to_target_ids(choose(corrected, index)))
+        return torch.cat(tokens[1:])
+
+    def greedy_logits(self, states: torch.Tensor, anchors: torch.Tensor) -> torch.Tensor:
+        """Read blocks of one size, each mask behind the most probable draft of the one before.
+
+        Args:
+            states: Of the masks, `[blocks, n, hidden]`.
+            anchors: Token before the masks of each block, `[blocks]`.
+
+        Returns:
+            Logits over the draft vocabulary, `[blocks, n, draft_vocab]`.
+        """
+        if self.correction is None:
+            return self.logits(states, anchors)
+        logits, before = [], anchors
+        for index in range(states.shape[1]):
+            logits.append(self.logits(states[:, index], before))
+            before = self.to_target_ids(greedy(logits[-1]))
+        return torch.stack(logits, dim=1)
+
+    def _normed(self, states: torch.Tensor) -> torch.Tensor:
+        return F.rms_norm(states, states.shape[-1:], *self.norm)
+
+    def _corrected(
+        self, logits: torch.Tensor, normed: torch.Tensor, before: torch.Tensor
+    ) -> torch.Tensor:
+        if self.correction is None:
+            return logits
+        mixed = self.correction.mix(normed, self.embed(before))
+        return logits + F.linear(mixed, self.correction_head)
 
     def to_target_ids(self, draft_ids: torch.Tensor) -> torch.Tensor:
         """Map ids of the draft vocabulary to the target's."""

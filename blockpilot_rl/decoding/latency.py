@@ -340,9 +340,8 @@ def _time_step(decoder: Decoder, prefill: Prefill, block_size: int) -> tuple[flo
         prefill.draft_cache.crop(prefill.prompt_tokens - 2)
         unread = torch.cat([prefill.features[:, -2:-1], prefill.features[:, -1:]], dim=1)
         decoder.drafter.extend(unread, prefill.draft_cache)
-        logits = decoder.drafter.draft(block, block_size, prefill.draft_cache)[0]
-        drafts = sampler.propose(logits, position, decoder.drafter.token_ids)
-        block = torch.cat([block, decoder.drafter.to_target_ids(drafts)[None]], dim=1)
+        drafts = decoder.draft(prefill, block, block_size, position)
+        block = torch.cat([block, drafts[None]], dim=1)
         _wait(decoder)
         drafted = time.perf_counter()
     hidden = decoder.target(block, prefill.cache)

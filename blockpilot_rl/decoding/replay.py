@@ -146,7 +146,9 @@ class _Texts:
             if not len(alive):
                 break
             rows, places = blocks.rows[alive], blocks.starts[alive] + offset
-            logits = self.drafter.logits(states[blocks.firsts[alive] + offset])
+            # A mask is read only while all drafts before it are those of the text.
+            before = self.tokens[rows, places - 1]
+            logits = self.drafter.logits(states[blocks.firsts[alive] + offset], before)
             noise = None
             if self.sampling.noisy_drafts:
                 noise = self._noise[self._noise_firsts[rows] + places]
@@ -213,7 +215,8 @@ def _traces(texts: _Texts, block_sizes: Sequence[int]) -> list[Trace]:
         states = texts.drafter.draft_at(blocks, texts.cache)
         accepted[rows, places, arms] = texts.emitted(blocks, states).to(torch.int16)
         whole = blocks.sizes == largest
-        logits = texts.drafter.logits(states[blocks.firsts[whole, None] + masks])
+        whole_states = states[blocks.firsts[whole, None] + masks]
+        logits = texts.drafter.greedy_logits(whole_states, blocks.anchors[whole])
         confidences[rows[whole], places[whole]] = draft_features(logits).half()
     return [
         Trace(accepted[row, :count].cpu().numpy(), confidences[row, :count].cpu().numpy())

@@ -27,6 +27,7 @@ from transformers.models.qwen3.modeling_qwen3 import (
     rotate_half,
 )
 
+from blockpilot_rl.models.correction import CorrectionHead
 from blockpilot_rl.models.drafter_config import (
     DFlashConfig,
     default_target_layer_ids,
@@ -198,6 +199,14 @@ class DFlashDraftModel(Qwen3PreTrainedModel):
             rows = config.draft_vocab_size or config.vocab_size
             self.lm_head = nn.Linear(config.hidden_size, rows, bias=False)
         self.post_init()  # type: ignore[no-untyped-call]
+        self.correction: CorrectionHead | None = None
+        if config.correction_rank is not None:
+            self.add_correction(config.correction_rank)
+
+    def add_correction(self, rank: int) -> None:
+        """Give the drafter an untrained `CorrectionHead`."""
+        self.config.dflash_config["correction_rank"] = rank
+        self.correction = CorrectionHead(self.config.hidden_size, rank)
 
     def own(self, module: str) -> Any:
         """Give this one of `OWN_MODULES`, or None if the target's serves."""

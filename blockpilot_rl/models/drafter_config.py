@@ -15,7 +15,12 @@ STATIC_ROPES = ("default", "linear", "llama3", "yarn")
 OWN_MODULES = ("embed_tokens", "lm_head")
 """Modules that a drafter may have of its own, in place of the target's."""
 
-_SETTINGS = ("mask_token_id", "target_layer_ids", *(f"has_own_{name}" for name in OWN_MODULES))
+_SETTINGS = (
+    "mask_token_id",
+    "target_layer_ids",
+    "correction_rank",
+    *(f"has_own_{name}" for name in OWN_MODULES),
+)
 # What other models of the DFlash kind can set, with the value that means a plain one.
 _PLAIN = {
     "attention_mode": "gqa",
@@ -63,7 +68,8 @@ class DFlashConfig(Qwen3Config):
         dflash_config: `mask_token_id` (a token of the target's vocabulary) and, optionally,
             `target_layer_ids` (0-based decoder layers whose outputs are the features), `causal`
             (whether the positions of a block see only earlier ones; by default those of
-            `sliding_attention` layers do), `has_own_embed_tokens` and `has_own_lm_head`.
+            `sliding_attention` layers do), `has_own_embed_tokens`, `has_own_lm_head`, and
+            `correction_rank` (an extension of this project: the rank of a `CorrectionHead`).
         draft_vocab_size: Size of the reduced draft vocabulary, or None for the target's own.
     """
 
@@ -115,6 +121,11 @@ class DFlashConfig(Qwen3Config):
         """Whether a block's positions see only earlier ones; None for each layer's default."""
         return (self.dflash_config or {}).get("causal")
 
+    @property
+    def correction_rank(self) -> int | None:
+        """Rank of the drafter's `CorrectionHead`; None if it has none."""
+        return (self.dflash_config or {}).get("correction_rank")
+
     def owns(self, module: str) -> bool:
         """Whether the drafter has this one of `OWN_MODULES` in place of the target's."""
         return bool((self.dflash_config or {}).get(f"has_own_{module}"))
@@ -158,6 +169,9 @@ def validate_drafter_config(config: DFlashConfig) -> None:
             raise BlockPilotError(
                 f"drafter config: {name} {getattr(config, name)!r} must be a whole number"
             )
+    rank = config.correction_rank
+    if rank is not None and (type(rank) is not int or rank < 1):
+        raise BlockPilotError(f"drafter config: correction_rank {rank!r} must be at least 1")
     if config.num_target_layers is not None:
         allowed = range(config.num_target_layers - 1)
         outside = [i for i in config.target_layer_ids if i not in allowed]

@@ -317,7 +317,7 @@ class Collection:
         rows = torch.arange(len(answers), device=device)
         blocks = Blocks(rows, starts, anchors, torch.full_like(rows, block_size))
         states = drafter.draft_at(blocks, cache).view(len(rows), block_size, -1)
-        return drafter.logits(states[:, 1:])
+        return drafter.greedy_logits(states[:, 1:], anchors)
 
 
 def _trace_file(shard: Path) -> Path:

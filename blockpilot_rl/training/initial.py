@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -29,7 +30,8 @@ def pretrained_drafter(
         config: The recipe; what the drafter already decides in it is replaced.
 
     Returns:
-        The drafter in float32, with the recipe's block size, and the recipe with the drafter's
+        The drafter in float32, with the recipe's block size and, if it has none, an untrained
+        correction head where the recipe asks for one; and the recipe with the drafter's
         layers, target layers and draft vocabulary.
 
     Raises:
@@ -47,10 +49,14 @@ def pretrained_drafter(
     shape = drafter.config
     assert shape.target_layer_ids is not None
     shape.block_size = config.block_size
+    if config.correction_rank and shape.correction_rank is None:
+        with _seeded(config):
+            drafter.add_correction(config.correction_rank)
     return drafter, dataclasses.replace(
         config,
         init=name,
         layers=shape.num_hidden_layers,
+        correction_rank=shape.correction_rank or 0,
         target_layer_ids=tuple(shape.target_layer_ids),
         draft_vocab_size=shape.draft_vocab_size or shape.vocab_size,
     )
@@ -115,13 +121,21 @@ def new_drafter(
         dflash_config={
             "mask_token_id": mask_token_id,
             "target_layer_ids": list(config.target_layer_ids),
+            "correction_rank": config.correction_rank or None,
         },
         draft_vocab_size=None if size == vocabulary else size,
         architectures=["DFlashDraftModel"],
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
+    with _seeded(config):
         drafter = DFlashDraftModel(drafter_config)
     if drafter.draft_token_ids is not None:
         drafter.d2t.copy_(torch.tensor(sorted(ranked)) - torch.arange(size))
     return drafter
+
+
+@contextmanager
+def _seeded(config: RecipeConfig) -> Iterator[None]:
+    """Let modules draw their initial weights by the recipe's seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        yield

@@ -42,6 +42,7 @@ class RecipeConfig:
         layers: Drafter layers.
         target_layer_ids: 0-based target layers whose outputs are the features.
         draft_vocab_size: Most frequent response tokens that may be drafted.
+        correction_rank: Rank of the drafter's `CorrectionHead`; 0 for none.
         init: Name of the drafter whose weights training starts from; None for random ones.
         seed: Of initial weights and batches.
         checkpoint_every: Steps between checkpoints.
@@ -60,6 +61,7 @@ class RecipeConfig:
     layers: int = 3
     target_layer_ids: tuple[int, ...] = (1, 9, 18, 27)
     draft_vocab_size: int = 8192
+    correction_rank: int = 0
     init: str | None = None
     seed: int = 0
     checkpoint_every: int = 50
@@ -82,6 +84,8 @@ class RecipeConfig:
             raise BlockPilotError(f"block_sizes {self.block_sizes} must be at least 2 each")
         if self.queries < self.block_size:
             raise BlockPilotError(f"queries {self.queries} must hold a block of {self.block_size}")
+        if self.correction_rank < 0:
+            raise BlockPilotError(f"correction_rank must be 0 or more, not {self.correction_rank}")
         if not 0 <= self.distillation <= 1:
             raise BlockPilotError(f"distillation must be in [0, 1], not {self.distillation}")
 
@@ -214,8 +218,13 @@ class Trainer:
             attention_mask=batch.mask,
             position_ids=batch.position_ids,
         )
-        hidden: torch.Tensor = output.last_hidden_state
-        return hidden.view(rows, blocks, size, -1)[:, :, 1:]
+        hidden: torch.Tensor = output.last_hidden_state.view(rows, blocks, size, -1)[:, :, 1:]
+        if self.drafter.correction is None:
+            return hidden
+        # Drafts are judged only behind right ones, so the text itself stands before each mask.
+        before = torch.cat([batch.anchors[..., None], batch.labels[..., :-1].clamp(min=0)], dim=-1)
+        corrected: torch.Tensor = self.drafter.correction(hidden, self.embedding[before])
+        return corrected
 
     def loss(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Weighted loss, and the share of correct guesses at each masked position."""

@@ -14,7 +14,14 @@ from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.policies.config import PolicyConfig
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from tests.decoding.test_forward import EVERY, build
-from tests.tiny_pair import PROMPTS, encode, save_tiny_pair, tiny_drafter, variant
+from tests.tiny_pair import (
+    PROMPTS,
+    encode,
+    random_correction,
+    save_tiny_pair,
+    tiny_drafter,
+    variant,
+)
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 BUDGET = 40
@@ -383,12 +390,13 @@ def test_the_drafters_length_counts_too(tiny, tmp_path):
     [
         {"has_own_embed_tokens": True, "has_own_lm_head": True},
         {"causal": True},
+        {"correction_rank": 4},
     ],
 )
 def test_drafters_of_other_kinds_are_lossless_too(decoder, trained, changes):
     """Whatever a drafter is, the text is the target's; only what is accepted changes."""
     settings = {**trained.drafter.config.dflash_config, **changes}
-    drafter = tiny_drafter(dflash_config=settings)
+    drafter = random_correction(tiny_drafter(dflash_config=settings))
     drafter.load_state_dict({**drafter.state_dict(), **trained.drafter.state_dict()})
     ids = encode(trained, "a b c d")
     plain = decoder.generate(ids, 1, BUDGET)

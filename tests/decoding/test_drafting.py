@@ -6,7 +6,7 @@ from transformers import DynamicCache
 
 from blockpilot_rl.decoding.drafting import Blocks, LeanDrafter
 from blockpilot_rl.decoding.forward import target_forward
-from tests.tiny_pair import MASK, tiny_drafter, tiny_target
+from tests.tiny_pair import MASK, random_correction, tiny_drafter, tiny_target
 
 WINDOW = {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}
 VARIANTS = {
@@ -15,6 +15,9 @@ VARIANTS = {
     "window": WINDOW,
     "window-both-ways": {**WINDOW, "is_causal": False},
     "causal": {"is_causal": True},
+    "corrected": {
+        "dflash_config": {"mask_token_id": MASK, "target_layer_ids": [0, 2], "correction_rank": 4}
+    },
     "wide-heads": {"head_dim": 16},
     "yarn": {
         "rope_parameters": {
@@ -35,29 +38,45 @@ def features(n: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(1, n, 64, generator=torch.Generator().manual_seed(seed))
 
 
+def draft(ours: LeanDrafter, anchor: int, block_size: int, cache) -> torch.Tensor:
+    """Draft logits of one block, `[1, block_size - 1, draft_vocab]`."""
+    token = torch.tensor([anchor])
+    return ours.greedy_logits(ours.draft(token[None], block_size, cache), token)
+
+
 @torch.inference_mode()
 def reference(drafter, target, context, anchor: int, block_size: int) -> torch.Tensor:
-    """The drafter's own modules on a whole context, read by the target's own head."""
+    """The drafter's own modules on a whole context, read by the target's own head.
+
+    A correction head reads the drafts that these logits themselves make most probable.
+    """
+    embed = target.get_input_embeddings()
     ids = torch.tensor([[anchor] + [MASK] * (block_size - 1)])
     hidden = drafter(
-        noise_embeds=target.get_input_embeddings()(ids),
+        noise_embeds=embed(ids),
         context_hidden_states=context,
         cache=DynamicCache(),
     ).last_hidden_state
-    return target.lm_head(hidden[:, 1:])
+    if drafter.correction is None:
+        return target.lm_head(hidden[:, 1:])
+    logits, before = [], torch.tensor([anchor])
+    for state in hidden[0, 1:].split(1):
+        logits.append(target.lm_head(drafter.correction(state, embed(before))))
+        before = logits[-1].argmax(-1)
+    return torch.stack(logits, dim=1)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 @torch.inference_mode()
 def test_equals_the_modules(name):
     """For every block size, with the context read in pieces."""
-    target, drafter = tiny_target(), tiny_drafter(**VARIANTS[name])
+    target, drafter = tiny_target(), random_correction(tiny_drafter(**VARIANTS[name]))
     ours, context = lean(drafter, target), features(11)
     cache = ours.new_cache(1, 30)
     for end in (6, 7, 11):
         ours.extend(context[:, cache.length : end], cache)
         for block_size in (2, 5, 8, 16):
-            logits = ours.draft(torch.tensor([[7]]), block_size, cache)
+            logits = draft(ours, 7, block_size, cache)
             expected = reference(drafter, target, context[:, :end], 7, block_size)
             torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
             assert cache.length == end
@@ -67,7 +86,7 @@ def test_equals_the_modules(name):
 @torch.inference_mode()
 def test_many_blocks_at_once_equal_one_by_one(name):
     """Of all sizes, several in a text, and of texts in any order."""
-    ours = lean(tiny_drafter(**VARIANTS[name]))
+    ours = lean(random_correction(tiny_drafter(**VARIANTS[name])))
     texts = [features(14, seed=1), features(14, seed=2), features(14, seed=3)]
     cache = ours.new_cache(3, 50)
     ours.extend(torch.cat(texts), cache)
@@ -81,8 +100,8 @@ def test_many_blocks_at_once_equal_one_by_one(name):
         size, first = int(sizes[i]), int(blocks.firsts[i])
         alone = ours.new_cache(1, 30)
         ours.extend(texts[row][:, :start], alone)
-        expected = ours.draft(anchors[i : i + 1, None], size, alone)[0]
-        logits = ours.logits(states[first + 1 : first + size])
+        expected = draft(ours, int(anchors[i]), size, alone)
+        logits = ours.greedy_logits(states[None, first + 1 : first + size], anchors[i : i + 1])
         torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
 
 
@@ -106,7 +125,7 @@ def test_rope_is_the_drafters_own():
     ours, context = lean(drafter, target), features(9)
     cache = ours.new_cache(1, 30)
     ours.extend(context, cache)
-    logits = ours.draft(torch.tensor([[7]]), 8, cache)
+    logits = draft(ours, 7, 8, cache)
     expected = reference(drafter, target, context, 7, 8)
     torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
 
@@ -120,7 +139,7 @@ def test_a_reduced_vocabulary_reads_some_rows_of_the_head():
     for ours in drafters:
         cache = ours.new_cache(1, 30)
         ours.extend(features(5), cache)
-        logits.append(ours.draft(torch.tensor([[7]]), 4, cache))
+        logits.append(draft(ours, 7, 4, cache))
     torch.testing.assert_close(logits[1], logits[0][..., [4, 11, 42]])
     assert drafters[1].to_target_ids(torch.tensor([[2, 0]])).tolist() == [[42, 4]]
     assert drafters[0].to_target_ids(torch.tensor([[2, 0]])).tolist() == [[2, 0]]
@@ -132,7 +151,7 @@ def test_the_rotary_table_grows_with_the_cache():
     ours, context = lean(drafter, target), features(600)
     cache = ours.new_cache(1, 610)
     ours.extend(context, cache)
-    logits = ours.draft(torch.tensor([[7]]), 4, cache)
+    logits = draft(ours, 7, 4, cache)
     expected = reference(drafter, target, context, 7, 4)
     torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
 
@@ -143,9 +162,9 @@ def test_what_a_draft_wrote_is_never_read():
     ours = lean(tiny_drafter())
     cache = ours.new_cache(1, 30)
     ours.extend(features(5), cache)
-    first = ours.draft(torch.tensor([[7]]), 8, cache)
-    ours.draft(torch.tensor([[9]]), 16, cache)
-    assert torch.equal(ours.draft(torch.tensor([[7]]), 8, cache), first)
+    first = draft(ours, 7, 8, cache)
+    draft(ours, 9, 16, cache)
+    assert torch.equal(draft(ours, 7, 8, cache), first)
 
 
 @torch.inference_mode()
@@ -154,5 +173,27 @@ def test_half_precision_runs_in_half_precision():
     ours = lean(drafter, target)
     cache = ours.new_cache(1, 30)
     ours.extend(features(5).bfloat16(), cache)
-    logits = ours.draft(torch.tensor([[7]]), 8, cache)
+    logits = draft(ours, 7, 8, cache)
     assert cache.keys.dtype == logits.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("name", ["plain", "corrected"])
+@torch.inference_mode()
+def test_proposals_know_the_draft_before_them(name):
+    """Whatever is chosen: here always the least probable token, not the most probable one."""
+    ours = lean(random_correction(tiny_drafter(**VARIANTS[name])))
+    cache = ours.new_cache(1, 30)
+    ours.extend(features(5), cache)
+    states, anchor = ours.draft(torch.tensor([[7]]), 8, cache)[0], torch.tensor([7])
+    seen = []
+
+    def choose(logits, first):
+        seen.append((first, len(logits)))
+        return logits.min(-1).indices
+
+    tokens = ours.propose(states, anchor, choose)
+    before = torch.cat([anchor, tokens[:-1]])
+    assert torch.equal(ours.logits(states, before).min(-1).indices, tokens)
+    assert seen == ([(0, 7)] if name == "plain" else [(index, 1) for index in range(7)])
+    moved = ours.logits(states, before.flip(0))
+    assert torch.equal(moved, ours.logits(states, before)) == (name == "plain")

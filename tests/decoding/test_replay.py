@@ -45,8 +45,14 @@ def assert_replay_is_exact(pair, texts, budget, arms=ARMS, sampling=GREEDY):
     return replayed
 
 
-def test_equals_the_decoder_step_by_step_for_all_block_sizes(trained):
-    replayed = assert_replay_is_exact(trained, TEXTS, 40)
+@pytest.fixture(params=["trained", "corrected"])
+def any_pair(request):
+    """A pair whose drafter drafts at once, and one whose drafter corrects draft after draft."""
+    return request.getfixturevalue(request.param)
+
+
+def test_equals_the_decoder_step_by_step_for_all_block_sizes(any_pair):
+    replayed = assert_replay_is_exact(any_pair, TEXTS, 40)
     lengths = {length for row in replayed for arm in row for length in arm}
     assert {1, 2, 5, 8} <= lengths
 
@@ -57,9 +63,9 @@ def test_the_last_pass_is_clipped_to_the_budget(trained, budget):
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_sampled_texts_equal_the_decoder_step_by_step(trained, sampling):
+def test_sampled_texts_equal_the_decoder_step_by_step(any_pair, sampling):
     """One-step independent drafts collapse acceptance at T > 0 (z-lab/dflash#169)."""
-    replayed = assert_replay_is_exact(trained, TEXTS[:3], 24, (1, 2, 5, 8, 16), sampling)
+    replayed = assert_replay_is_exact(any_pair, TEXTS[:3], 24, (1, 2, 5, 8, 16), sampling)
     assert max(max(arm) for row in replayed for arm in row) > 1
 
 
@@ -101,9 +107,9 @@ def test_a_reduced_draft_vocabulary(trained, sampling):
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, *SAMPLINGS[2:4]])
-def test_trajectories_follow_from_a_trace(trained, sampling):
-    decoder = Decoder(trained)
-    items = continuations(trained, TEXTS, 40, sampling)
+def test_trajectories_follow_from_a_trace(any_pair, sampling):
+    decoder = Decoder(any_pair)
+    items = continuations(any_pair, TEXTS, 40, sampling)
     replayed = replay(decoder.drafter, items, ARMS)
     for item, by_arm in zip(trace(decoder.drafter, items, ARMS), replayed, strict=True):
         assert [item.trajectory(arm) for arm in range(len(ARMS))] == by_arm
@@ -114,10 +120,10 @@ def test_trajectories_follow_from_a_trace(trained, sampling):
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLINGS[2]])
-def test_a_trace_is_what_decoding_would_do_from_there(trained, sampling):
+def test_a_trace_is_what_decoding_would_do_from_there(any_pair, sampling):
     """From every third position on, as a prompt of its own with the same noise."""
-    decoder = Decoder(trained)
-    (item,) = continuations(trained, TEXTS[:1], 30, sampling)
+    decoder = Decoder(any_pair)
+    (item,) = continuations(any_pair, TEXTS[:1], 30, sampling)
     found = trace(decoder.drafter, [item], ARMS)[0]
     for anchor in range(0, 29, 3):
         ids = torch.cat([item.prompt_ids, item.output_ids[:anchor]])[None]
@@ -130,6 +136,7 @@ def test_a_trace_is_what_decoding_would_do_from_there(trained, sampling):
             prefill.draft_cache.crop(0)
             decoder.drafter.extend(prefill.features, prefill.draft_cache)
             block = torch.tensor([[prefill.first_token]])
-            logits = decoder.drafter.draft(block, max(ARMS), prefill.draft_cache)[0]
+            states = decoder.drafter.draft(block, max(ARMS), prefill.draft_cache)
+            logits = decoder.drafter.greedy_logits(states, block[0])[0]
         expected = draft_features(logits).numpy()
         np.testing.assert_allclose(found.confidences[anchor], expected, atol=1e-3)

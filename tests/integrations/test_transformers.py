@@ -74,11 +74,12 @@ class Log(BaseStreamer):
 
 
 @pytest.mark.parametrize("text", PROMPTS)
-@pytest.mark.parametrize("vocabulary", ["whole", "reduced"])
-def test_transformers_own_dflash_gives_the_targets_text(trained, reduced, vocabulary, text):
-    """Their generation reads drafts with the target's whole head, so a reduced one is no matter."""
-    pair = trained if vocabulary == "whole" else reduced
-    assert (pair.drafter.draft_token_ids is None) == (vocabulary == "whole")
+@pytest.mark.parametrize("kind", ["trained", "reduced", "corrected"])
+def test_transformers_own_dflash_gives_the_targets_text(request, kind, text):
+    """Their generation reads drafts with the target's whole head alone."""
+    pair = request.getfixturevalue(kind)
+    assert (pair.drafter.draft_token_ids is None) == (kind != "reduced")
+    assert (pair.drafter.correction is None) == (kind != "corrected")
     theirs = generate(pair, text, assistant_model=pair.drafter, speculation_type="dflash")
     assert torch.equal(theirs, generate(pair, text))
 

@@ -62,10 +62,11 @@ def test_overfit_then_decoding_accepts_whole_blocks(pair, texts):
     assert generation.acceptance_length > 7
 
 
-@pytest.mark.parametrize("vocabulary", [VOCABULARY, 20])
-def test_training_logits_are_decoding_logits(pair, texts, vocabulary):
+@pytest.mark.parametrize(("vocabulary", "rank"), [(VOCABULARY, 0), (20, 0), (20, 4)])
+def test_training_logits_are_decoding_logits(pair, texts, vocabulary, rank):
     """vllm-project/speculators#738: for every anchor and block size, with scaled features."""
-    trainer = new_trainer(pair, texts, dataclasses.replace(FEW, draft_vocab_size=vocabulary))
+    config = dataclasses.replace(FEW, draft_vocab_size=vocabulary, correction_rank=rank)
+    trainer = new_trainer(pair, texts, config)
     for _ in range(4):
         trainer.train_step()
     drafter = DFlashDraftModel(trainer.drafter.config).eval()
@@ -87,7 +88,10 @@ def test_training_logits_are_decoding_logits(pair, texts, vocabulary):
                 with torch.inference_mode():
                     cache = ours.new_cache(1, start + size)
                     ours.extend(batch.features[row : row + 1, :start], cache)
-                    decoded = ours.draft(batch.anchors[row, block].view(1, 1), size, cache)[0]
+                    anchor, labels = batch.anchors[row, block], batch.labels[row, block]
+                    states = ours.draft(anchor.view(1, 1), size, cache)[0]
+                    before = torch.cat([anchor[None], labels[:-1].clamp(min=0)])
+                    decoded = ours.logits(states, before)
                 torch.testing.assert_close(logits[row, block], decoded, atol=1e-3, rtol=1e-3)
 
 
