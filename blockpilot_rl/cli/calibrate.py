@@ -27,6 +27,8 @@ from blockpilot_rl.sweeps.traces import TRACE_FILE, load_traces, save_sweep
 
 BUNDLED = "bundled"
 AIM = 0.07
+WIDE = 0.3
+"""Width of the measured intervals, as a share of the medians, above which the device was busy."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,8 @@ def calibrate(config: CalibrateConfig) -> None:
     check_output(config.out)
     console = open_console(config.out)
     console.print(render(_profile_table(calibration)))
-    for line in (_describe(calibration), *_check_lines(calibration)):
+    lines = (_describe(calibration), *_noise_lines(calibration), *_check_lines(calibration))
+    for line in lines:
         console.print(line, soft_wrap=True)
     if table is None:
         calibration.save(config.out)
@@ -224,6 +227,22 @@ def _describe(calibration: Calibration) -> str:
         f"{calibration.target} with {calibration.drafter} on {calibration.device}: a further token "
         f"of a block costs {cost:.1%} of a plain pass"
     )
+
+
+def _noise_lines(calibration: Calibration) -> list[str]:
+    medians = calibration.latency.medians
+    widths: list[float] = []
+    for name in ("draft", "verify"):
+        bounds, values = (np.array(medians.get(key, [])) for key in (f"{name}_intervals", name))
+        if len(bounds):
+            timed = values > 0
+            widths.extend(np.diff(bounds)[timed, 0] / values[timed])
+    if not widths or np.median(widths) <= WIDE:
+        return []
+    return [
+        f"The intervals are {np.median(widths):.0%} of the medians wide: the machine was busy, so "
+        "calibrate again while it does nothing else"
+    ]
 
 
 def _check_lines(calibration: Calibration) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from blockpilot_rl.errors import BlockPilotError, one_line
+from blockpilot_rl.files import read_json
 from blockpilot_rl.models.drafter import DFlashDraftModel
 from blockpilot_rl.models.drafter_config import OWN_MODULES, DFlashConfig
 from blockpilot_rl.models.speculators import is_speculators, translate_config, translate_tensors
@@ -64,9 +64,9 @@ def _read_values(folder: Path) -> dict[str, Any]:
     """Read what a drafter's config states, in z-lab's terms."""
     path = folder / "config.json"
     try:
-        raw: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BlockPilotError(f"drafter config {path} cannot be read as JSON: {error}") from error
+        raw = read_json(path)
+    except FileNotFoundError as error:
+        raise BlockPilotError(f"drafter {folder} has no config.json") from error
     if not isinstance(raw, dict):
         raise BlockPilotError(f"drafter config {path} holds no JSON object")
     if is_speculators(raw):

@@ -90,6 +90,22 @@ def test_a_saved_profile_without_measurements(call, folder, tmp_path, capsys):
     assert not (tmp_path / "priced").exists()
 
 
+@pytest.mark.parametrize(("share", "busy"), [(0.1, False), (0.2, True)])
+def test_wide_intervals_say_that_the_machine_was_busy(call, folder, tmp_path, capsys, share, busy):
+    path = tmp_path / "profile.json"
+    assert call("--arms", "1,2,8", "--out", path) == 0
+    values = json.loads(path.read_text(encoding="utf-8"))
+    medians = values["latency"]["medians"]
+    for name in ("draft", "verify"):
+        around = np.multiply.outer(medians[name], [1 - share, 1 + share])
+        medians[f"{name}_intervals"] = around.tolist()
+    path.write_text(json.dumps(values), encoding="utf-8")
+    capsys.readouterr()
+    words = ["--sweep", str(folder / "sweep"), "--profile", str(path)]
+    assert main([*words, "--out", str(tmp_path / "priced")]) == 0
+    assert ("intervals are 40% of the medians wide" in capsys.readouterr().out) == busy
+
+
 def test_a_foreign_sweep(call, tmp_path, capsys):
     synthetic_table(10).save(tmp_path / "foreign")
     assert call("--sweep", tmp_path / "foreign", "--out", tmp_path / "new") == 2
