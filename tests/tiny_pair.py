@@ -102,7 +102,12 @@ def tiny_drafter(seed: int = 1, **changes: Any) -> DFlashDraftModel:
 
 
 def random_correction(drafter: DFlashDraftModel) -> DFlashDraftModel:
-    """Let the drafter's correction head, if it has one, correct at random."""
+    """Let the drafter's correction head, if it has one, correct at random.
+
+    A reduced draft vocabulary, if it has one, is every other token.
+    """
+    if drafter.config.draft_vocab_size is not None:
+        drafter.d2t.copy_(torch.arange(len(drafter.d2t)))
     if drafter.correction is not None:
         generator = torch.Generator().manual_seed(5)
         torch.nn.init.normal_(drafter.correction.output.weight, generator=generator)

@@ -49,7 +49,7 @@ class TrainDrafterConfig:
         None,
         metavar="DRAFTER",
         help="hub id or folder of a drafter to start from (default: random weights); its layers, "
-        "target layers, draft vocabulary and mask token are kept",
+        "target layers, draft vocabulary, mask token and correction head are kept",
     )
     steps: int = arg(_RECIPE.steps, help="optimiser steps")
     sequences: int = arg(_RECIPE.sequences, help="sequences per step")
@@ -65,7 +65,8 @@ class TrainDrafterConfig:
     draft_vocab_size: int = arg(_RECIPE.draft_vocab_size, help="tokens that may be drafted")
     correction_rank: int = arg(
         _RECIPE.correction_rank,
-        help="rank of a head that corrects each draft by the one before it; 0 for none",
+        help="rank of a head that corrects each draft by the one before it; 0 for none, or for "
+        "the one that --init has",
     )
     mask_token_id: int | None = arg(
         None, help="token that stands for a mask (default: an unused special token)"
@@ -81,7 +82,7 @@ class TrainDrafterConfig:
         """
         self.recipe()
         part_of(self.part)
-        if not 0 <= self.skip < self.suite_size:
+        if self.skip < 0 or 0 < self.suite_size <= self.skip:
             raise BlockPilotError(
                 f"--skip {self.skip} must leave some of the {self.suite_size} prompts of the suite"
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from blockpilot_rl.decoding.forward import TargetForward
 from blockpilot_rl.decoding.lean import KVCache, LeanLayer, norm_of, rope_table
 from blockpilot_rl.decoding.sampling import greedy
+from blockpilot_rl.models.correction import CorrectionHead
 from blockpilot_rl.models.drafter import DFlashDraftModel, visible
 
 
@@ -59,13 +60,14 @@ class LeanDrafter:
         self.token_ids = drafter.draft_token_ids
         self.head = drafter.draft_head(target.head)
         self.correction = drafter.correction
-        if self.correction is not None:
-            self.correction_head = self.head @ self.correction.output.weight.detach()
         self.embed = drafter.own("embed_tokens") or target.embed
         like = drafter.fc.weight
         mask = torch.tensor([[config.mask_token_id]], device=like.device)
         self.mask_embedding = self.embed(mask)
         self._rope = rope_table(drafter.rotary_emb, 512, like)
+        if self.correction is not None:
+            self._correction_head = self.head @ self.correction.output.weight.detach()
+            self._tokens_read = self._read_tokens(self.correction)
 
     @property
     def device(self) -> torch.device:
@@ -229,7 +231,11 @@ class LeanDrafter:
             Logits over the draft vocabulary, `[..., draft_vocab]`.
         """
         normed = self._normed(states)
-        return self._corrected(F.linear(normed, self.head), normed, before)
+        logits = F.linear(normed, self.head)
+        if self.correction is None:
+            return logits
+        mixed = self.correction.mix(normed, self.embed(before))
+        return logits + F.linear(mixed, self._correction_head)
 
     def propose(
         self,
@@ -248,16 +254,10 @@ class LeanDrafter:
         Returns:
             Tokens, `[n]`.
         """
-        normed = self._normed(states)
-        logits = F.linear(normed, self.head)
         if self.correction is None:
-            return self.to_target_ids(choose(logits, 0))
-        tokens = [anchor]
-        for index in range(len(states)):
-            mask = slice(index, index + 1)
-            corrected = self._corrected(logits[mask], normed[mask], tokens[-1])
-            tokens.append(self.to_target_ids(choose(corrected, index)))
-        return torch.cat(tokens[1:])
+            return self.to_target_ids(choose(self.logits(states, anchor), 0))
+        chain = self._chain(self.correction, states[None], anchor, choose)
+        return self.to_target_ids(torch.cat([drafts for _, drafts in chain]))
 
     def greedy_logits(self, states: torch.Tensor, anchors: torch.Tensor) -> torch.Tensor:
         """Read blocks of one size, each mask behind the most probable draft of the one before.
@@ -271,22 +271,41 @@ class LeanDrafter:
         """
         if self.correction is None:
             return self.logits(states, anchors)
-        logits, before = [], anchors
+        chain = self._chain(self.correction, states, anchors, lambda logits, _: greedy(logits))
+        return torch.stack([logits for logits, _ in chain], dim=1)
+
+    def _chain(
+        self,
+        correction: CorrectionHead,
+        states: torch.Tensor,
+        anchors: torch.Tensor,
+        choose: Callable[[torch.Tensor, int], torch.Tensor],
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Correct mask after mask; yields logits `[blocks, draft_vocab]` and draft ids `[blocks]`.
+
+        What does not depend on the drafts is computed for all masks at once.
+        """
+        normed = self._normed(states)
+        logits, known = F.linear(normed, self.head), correction.state(normed)
+        read = correction.read(self.embed(anchors))
         for index in range(states.shape[1]):
-            logits.append(self.logits(states[:, index], before))
-            before = self.to_target_ids(greedy(logits[-1]))
-        return torch.stack(logits, dim=1)
+            mixed = F.silu(known[:, index] + read)
+            corrected = logits[:, index] + F.linear(mixed, self._correction_head)
+            drafts = choose(corrected, index)
+            yield corrected, drafts
+            read = self._tokens_read[drafts]
+
+    @torch.no_grad()
+    def _read_tokens(self, correction: CorrectionHead) -> torch.Tensor:
+        """What the correction head reads of every token that can be drafted, `[draft_vocab, rank]`.
+
+        Some rows at a time, since embeddings of a large vocabulary take gigabytes.
+        """
+        tokens = self.to_target_ids(torch.arange(len(self.head), device=self.device))
+        return torch.cat([correction.read(self.embed(some)) for some in tokens.split(8192)])
 
     def _normed(self, states: torch.Tensor) -> torch.Tensor:
         return F.rms_norm(states, states.shape[-1:], *self.norm)
-
-    def _corrected(
-        self, logits: torch.Tensor, normed: torch.Tensor, before: torch.Tensor
-    ) -> torch.Tensor:
-        if self.correction is None:
-            return logits
-        mixed = self.correction.mix(normed, self.embed(before))
-        return logits + F.linear(mixed, self.correction_head)
 
     def to_target_ids(self, draft_ids: torch.Tensor) -> torch.Tensor:
         """Map ids of the draft vocabulary to the target's."""

@@ -27,13 +27,21 @@ class CorrectionHead(nn.Module):
         self.state = nn.Linear(hidden_size, rank, bias=False)
         self.token = nn.Linear(hidden_size, rank, bias=False)
         self.output = nn.Linear(rank, hidden_size, bias=False)
-        self.reset()
-
-    def reset(self) -> None:
-        """Start anew, correcting nothing."""
         for linear in (self.state, self.token):
-            nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
+            nn.init.normal_(linear.weight, std=hidden_size**-0.5)
         nn.init.zeros_(self.output.weight)
+
+    def read(self, before: torch.Tensor) -> torch.Tensor:
+        """Read the token before a position.
+
+        Args:
+            before: Its target embedding, `[..., hidden]`.
+
+        Returns:
+            `[..., rank]`.
+        """
+        part: torch.Tensor = self.token(F.rms_norm(before, before.shape[-1:], eps=1e-6))
+        return part
 
     def mix(self, hidden: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
         """Compute what `output` reads.
@@ -45,8 +53,7 @@ class CorrectionHead(nn.Module):
         Returns:
             `[..., rank]`.
         """
-        before = F.rms_norm(before, before.shape[-1:], eps=1e-6)
-        return F.silu(self.state(hidden) + self.token(before))
+        return F.silu(self.state(hidden) + self.read(before))
 
     def forward(self, hidden: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
         """Correct states, `[..., hidden]`; arguments as for `mix`."""

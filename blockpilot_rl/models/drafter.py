@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import nn
+from transformers import initialization as init
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.models.qwen3.modeling_qwen3 import (
@@ -198,15 +199,22 @@ class DFlashDraftModel(Qwen3PreTrainedModel):
         if config.owns("lm_head"):
             rows = config.draft_vocab_size or config.vocab_size
             self.lm_head = nn.Linear(config.hidden_size, rows, bias=False)
-        self.post_init()  # type: ignore[no-untyped-call]
         self.correction: CorrectionHead | None = None
+        self.post_init()  # type: ignore[no-untyped-call]
         if config.correction_rank is not None:
             self.add_correction(config.correction_rank)
 
     def add_correction(self, rank: int) -> None:
         """Give the drafter an untrained `CorrectionHead`."""
         self.config.dflash_config["correction_rank"] = rank
-        self.correction = CorrectionHead(self.config.hidden_size, rank)
+        self.correction = CorrectionHead(self.config.hidden_size, rank).to(self.fc.weight)
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Initialise what a checkpoint lacks; a head that it lacks corrects nothing."""
+        if self.correction is not None and module is self.correction.output:
+            init.zeros_(module.weight)
+        else:
+            super()._init_weights(module)  # type: ignore[no-untyped-call]
 
     def own(self, module: str) -> Any:
         """Give this one of `OWN_MODULES`, or None if the target's serves."""

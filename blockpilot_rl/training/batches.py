@@ -7,7 +7,7 @@ steps would.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 import torch
@@ -67,17 +67,20 @@ class TrainingExample:
 
 
 @torch.inference_mode()
-def training_example(answer: Continuation, head: torch.Tensor, top: int) -> TrainingExample:
+def training_example(
+    answer: Continuation, read: Callable[[torch.Tensor], torch.Tensor], top: int
+) -> TrainingExample:
     """Read the target's head once, so that training steps need not.
 
     Args:
         answer: The target's answer with its hidden states.
-        head: Rows of the target's head in the draft vocabulary, `[draft_vocab, hidden]`.
+        read: Reads final-norm states `[n, hidden]` as the target's logits over the draft
+            vocabulary, `[n, draft_vocab]`.
         top: Tokens to keep per position.
     """
     n = len(answer.prompt_ids)
-    logits = torch.nn.functional.linear(answer.last[n:].to(head), head).float()
-    probs, ids = torch.softmax(logits, dim=-1).topk(min(top, head.shape[0]), dim=-1)
+    logits = read(answer.last[n:]).float()
+    probs, ids = torch.softmax(logits, dim=-1).topk(min(top, logits.shape[-1]), dim=-1)
     probs, ids = probs.cpu(), ids.cpu()
     pad = (0, 0, n, 0)
     return TrainingExample(

@@ -35,8 +35,8 @@ def pretrained_drafter(
         layers, target layers and draft vocabulary.
 
     Raises:
-        BlockPilotError: If it cannot be loaded, does not fit the target, or has its own embeddings
-            or head, which this recipe does not train.
+        BlockPilotError: If it cannot be loaded, does not fit the target, has its own embeddings or
+            head, which this recipe does not train, or a correction head of another rank.
     """
     drafter = load_drafter(name, torch.float32, "cpu")
     check_fit(pair.target, drafter)
@@ -49,9 +49,15 @@ def pretrained_drafter(
     shape = drafter.config
     assert shape.target_layer_ids is not None
     shape.block_size = config.block_size
-    if config.correction_rank and shape.correction_rank is None:
+    has, wanted = shape.correction_rank, config.correction_rank
+    if has is not None and wanted not in (0, has):
+        raise BlockPilotError(
+            f"drafter {name} has a correction head of rank {has}, not {wanted}; leave "
+            "correction_rank at 0 to keep it"
+        )
+    if has is None and wanted:
         with _seeded(config):
-            drafter.add_correction(config.correction_rank)
+            drafter.add_correction(wanted)
     return drafter, dataclasses.replace(
         config,
         init=name,
@@ -107,13 +113,13 @@ def new_drafter(
     drafter_config = DFlashConfig(
         vocab_size=vocabulary,
         hidden_size=shape.hidden_size,
-        intermediate_size=shape.intermediate_size,
+        intermediate_size=getattr(shape, "intermediate_size", None) or 4 * shape.hidden_size,
         num_hidden_layers=config.layers,
         num_attention_heads=shape.num_attention_heads,
-        num_key_value_heads=shape.num_key_value_heads,
+        num_key_value_heads=getattr(shape, "num_key_value_heads", shape.num_attention_heads),
         head_dim=shape.hidden_size // shape.num_attention_heads,
         max_position_embeddings=shape.max_position_embeddings,
-        rms_norm_eps=shape.rms_norm_eps,
+        rms_norm_eps=getattr(shape, "rms_norm_eps", 1e-6),
         rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
         tie_word_embeddings=False,
         block_size=config.block_size,

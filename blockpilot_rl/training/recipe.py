@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from blockpilot_rl.decoding.batched import Continuation
+from blockpilot_rl.decoding.forward import LeanForward, TargetForward, target_forward
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_write
 from blockpilot_rl.models.drafter import DFlashDraftModel
@@ -118,6 +120,18 @@ def _optimizers(
     )
 
 
+@torch.inference_mode()
+def _teacher_logits(
+    target: TargetForward, ids: torch.Tensor | None, head: torch.Tensor, last: torch.Tensor
+) -> torch.Tensor:
+    """The target's logits over the draft vocabulary, whose rows of the head are `head`."""
+    if isinstance(target, LeanForward):
+        return F.linear(last.to(head), head)
+    # Other families may add a bias, scale or cap.
+    logits = target.logits(last.to(target.head))
+    return logits if ids is None else logits[:, ids]
+
+
 class Trainer:
     """Trains a drafter on a corpus, step by step, with checkpoints that continue exactly.
 
@@ -151,21 +165,22 @@ class Trainer:
         module.to(self.device).float().train()
         self.config = config
         self.step = 0
-        target: Any = pair.target
-        embedding: torch.Tensor = target.get_input_embeddings().weight.detach().float()
-        head: torch.Tensor = target.get_output_embeddings().weight.detach()
+        target = target_forward(pair.target, list(config.target_layer_ids))
+        tokens = torch.arange(target.vocab_size, device=self.device)
+        # As decoding embeds them: some targets scale their embeddings.
+        self.embedding: torch.Tensor = target.embed(tokens[None])[0].detach().float()
+        self.mask_embedding = self.embedding[drafter.config.mask_token_id]
         ids = drafter.draft_token_ids
-        self.head = (head if ids is None else head[ids]).bfloat16()
-        self.embedding = embedding
-        self.mask_embedding = embedding[drafter.config.mask_token_id]
-        label_of = torch.full((embedding.shape[0] + 1,), -100)
-        known = torch.arange(embedding.shape[0]) if ids is None else ids.cpu()
+        self.head = (target.head if ids is None else target.head[ids]).bfloat16()
+        label_of = torch.full((len(tokens) + 1,), -100)
+        known = torch.arange(len(tokens)) if ids is None else ids.cpu()
         label_of[known] = torch.arange(len(known))
         self.label_of = label_of.to(self.device)
         usable = [answer for answer in answers if len(answer.output_ids) >= 2]
         if not usable:
             raise BlockPilotError("no answer has two tokens, so there is nothing to train on")
-        self.examples = [training_example(a, self.head, config.teacher_top) for a in usable]
+        read = partial(_teacher_logits, target, ids, self.head)
+        self.examples = [training_example(a, read, config.teacher_top) for a in usable]
         every = max(1, len(usable) // 64)
         sample = torch.cat([answer.features.float() for answer in usable[::every]])
         scale = sample.square().mean(0).sqrt().clamp(min=1e-3).reciprocal()

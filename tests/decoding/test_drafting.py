@@ -18,6 +18,10 @@ VARIANTS = {
     "corrected": {
         "dflash_config": {"mask_token_id": MASK, "target_layer_ids": [0, 2], "correction_rank": 4}
     },
+    "corrected-half": {
+        "draft_vocab_size": 32,
+        "dflash_config": {"mask_token_id": MASK, "target_layer_ids": [0, 2], "correction_rank": 4},
+    },
     "wide-heads": {"head_dim": 16},
     "yarn": {
         "rope_parameters": {
@@ -59,10 +63,12 @@ def reference(drafter, target, context, anchor: int, block_size: int) -> torch.T
     ).last_hidden_state
     if drafter.correction is None:
         return target.lm_head(hidden[:, 1:])
-    logits, before = [], torch.tensor([anchor])
+    ids, logits, before = drafter.draft_token_ids, [], torch.tensor([anchor])
     for state in hidden[0, 1:].split(1):
-        logits.append(target.lm_head(drafter.correction(state, embed(before))))
+        read = target.lm_head(drafter.correction(state, embed(before)))
+        logits.append(read if ids is None else read[:, ids])
         before = logits[-1].argmax(-1)
+        before = before if ids is None else ids[before]
     return torch.stack(logits, dim=1)
 
 
@@ -167,9 +173,10 @@ def test_what_a_draft_wrote_is_never_read():
     assert torch.equal(draft(ours, 7, 8, cache), first)
 
 
+@pytest.mark.parametrize("name", ["plain", "corrected"])
 @torch.inference_mode()
-def test_half_precision_runs_in_half_precision():
-    target, drafter = tiny_target().bfloat16(), tiny_drafter().bfloat16()
+def test_half_precision_runs_in_half_precision(name):
+    target, drafter = tiny_target().bfloat16(), tiny_drafter(**VARIANTS[name]).bfloat16()
     ours = lean(drafter, target)
     cache = ours.new_cache(1, 30)
     ours.extend(features(5).bfloat16(), cache)

@@ -6,7 +6,8 @@ import torch
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.checkpoints import load_drafter
 from blockpilot_rl.models.correction import CorrectionHead
-from tests.tiny_pair import random_correction, tiny_drafter
+from blockpilot_rl.models.drafter import DFlashDraftModel
+from tests.tiny_pair import random_correction, tiny_drafter, variant
 
 SETTINGS = {"mask_token_id": 63, "target_layer_ids": [0, 2]}
 
@@ -37,6 +38,31 @@ def test_save_and_load(tmp_path):
     assert drafter.state_dict().keys() == loaded.state_dict().keys()
     for name, tensor in drafter.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], tensor)
+
+
+def test_transformers_own_loader_takes_it_too(tmp_path):
+    drafter = random_correction(tiny_drafter(dflash_config={**SETTINGS, "correction_rank": 4}))
+    drafter.save_pretrained(tmp_path / "whole")
+    loaded = DFlashDraftModel.from_pretrained(tmp_path / "whole")
+    assert torch.equal(loaded.correction.output.weight, drafter.correction.output.weight)
+
+
+def test_tensors_that_lack_are_not_made_up(tmp_path):
+    """Random corrections would spoil every draft; none is what an untrained head gives."""
+    tiny_drafter().save_pretrained(tmp_path / "plain")
+    settings = {**SETTINGS, "correction_rank": 4}
+    folder = variant(tmp_path / "plain", tmp_path / "lacking", dflash_config=settings)
+    loaded = DFlashDraftModel.from_pretrained(folder)
+    assert (loaded.correction.output.weight == 0).all()
+    with pytest.raises(BlockPilotError, match="missing tensors"):
+        load_drafter(folder)
+
+
+def test_an_added_head_runs_in_the_drafters_dtype():
+    drafter = tiny_drafter().bfloat16()
+    drafter.add_correction(4)
+    assert {p.dtype for p in drafter.parameters()} == {torch.bfloat16}
+    assert drafter.config.correction_rank == 4
 
 
 def test_a_head_that_the_config_does_not_name_is_refused(tmp_path):

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
+from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.drafting import LeanDrafter
@@ -93,6 +95,43 @@ def test_training_logits_are_decoding_logits(pair, texts, vocabulary, rank):
                     before = torch.cat([anchor[None], labels[:-1].clamp(min=0)])
                     decoded = ours.logits(states, before)
                 torch.testing.assert_close(logits[row, block], decoded, atol=1e-3, rtol=1e-3)
+
+
+@torch.inference_mode()
+def test_embeddings_and_teacher_are_what_decoding_reads(pair, texts):
+    """Gemma scales its embeddings and caps its logits."""
+    config = Gemma3TextConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        pad_token_id=0,
+        final_logit_softcapping=3.0,
+    )
+    gemma = Gemma3ForCausalLM(config).eval()
+    pair = dataclasses.replace(pair, target=gemma)
+    trainer = new_trainer(pair, texts, dataclasses.replace(FEW, draft_vocab_size=20))
+    target, ids = target_forward(gemma, [0, 2]), trainer.drafter.draft_token_ids
+    tokens = torch.arange(VOCABULARY)
+    torch.testing.assert_close(trainer.embedding, target.embed(tokens[None])[0])
+    assert trainer.embedding.norm() > 2 * gemma.get_input_embeddings().weight.norm()
+    answer, example = texts[0], trainer.examples[0]
+    n = len(answer.prompt_ids)
+    expected = torch.softmax(target.logits(answer.last[n:])[:, ids], dim=-1).amax(-1)
+    torch.testing.assert_close(example.teacher_probs[n:].amax(-1), expected)
+
+
+@pytest.mark.parametrize("missing", ["intermediate_size", "num_key_value_heads", "rms_norm_eps"])
+def test_targets_that_do_not_state_every_size(pair, texts, missing):
+    config = SimpleNamespace(**pair.target.config.to_dict())
+    delattr(config, missing)
+    target = SimpleNamespace(config=config)
+    drafter = new_drafter(dataclasses.replace(pair, target=target), texts, MASK, FEW)
+    assert drafter.config.intermediate_size == (128 if missing == "intermediate_size" else 48)
+    assert drafter.config.num_key_value_heads == (4 if missing == "num_key_value_heads" else 2)
 
 
 def test_the_feature_at_the_anchor_changes_nothing(pair, texts):
@@ -374,3 +413,46 @@ def test_answers_of_one_token_are_left_out(pair, texts):
 def test_bad_recipes(changes, message):
     with pytest.raises(BlockPilotError, match=message):
         dataclasses.replace(RECIPE, **changes)
+
+
+def test_a_correction_head_is_added_once_and_kept(pair, texts, tmp_path):
+    plain = new_trainer(pair, texts)
+    plain.export().save_pretrained(tmp_path / "plain")
+    asked = dataclasses.replace(FEW, correction_rank=4)
+    first, recipe = pretrained_drafter(str(tmp_path / "plain"), pair, asked)
+    again, _ = pretrained_drafter(str(tmp_path / "plain"), pair, asked)
+    assert same(first.state_dict(), again.state_dict())
+    assert (first.correction.output.weight == 0).all()
+    trainer = Trainer(first, pair, texts, recipe)
+    for _ in range(3):
+        trainer.train_step()
+    assert (first.correction.output.weight != 0).any()
+    trainer.export().save_pretrained(tmp_path / "corrected")
+    for rank in (0, 4):
+        asked = dataclasses.replace(FEW, correction_rank=rank)
+        kept, recipe = pretrained_drafter(str(tmp_path / "corrected"), pair, asked)
+        assert recipe.correction_rank == 4
+        exported = trainer.export().float().state_dict()
+        assert same(
+            kept.correction.state_dict(),
+            {
+                name.removeprefix("correction."): value
+                for name, value in exported.items()
+                if name.startswith("correction.")
+            },
+        )
+    asked = dataclasses.replace(FEW, correction_rank=8)
+    with pytest.raises(BlockPilotError, match="head of rank 4, not 8"):
+        pretrained_drafter(str(tmp_path / "corrected"), pair, asked)
+
+
+def test_a_corrected_run_goes_on_exactly(pair, texts, tmp_path):
+    config = dataclasses.replace(FEW, correction_rank=4)
+    whole, half = new_trainer(pair, texts, config), new_trainer(pair, texts, config)
+    whole.run(tmp_path / "whole.pt", lambda *_: None)
+    for _ in range(4):
+        half.train_step()
+    half.save(tmp_path / "half.pt")
+    again = new_trainer(pair, texts, config)
+    again.run(tmp_path / "half.pt", lambda *_: None)
+    assert same(again.drafter.state_dict(), whole.drafter.state_dict())
