@@ -2,7 +2,12 @@
 
 `python benchmarks/decode.py --json OUT`. Every way decodes every prompt once, in random order
 within the prompt, after a warm-up; ratios are of tokens per second on the same prompt, prefill
-included, since transformers' `generate` cannot be timed without it.
+included, since transformers' `generate` cannot be timed without it. Tokens per pass are shown
+beside, since transformers' DFlash generation knows no correction head (docs/transformers.md): with
+a drafter that has one, fewer of its drafts are accepted, and the ratio is of speed and acceptance.
+
+The best of `--block-sizes` is named after the runs, by its median ratio to plain decoding. With
+`--policy`, a policy decodes too and is set against each of them.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,15 +24,36 @@ from rich.progress import track
 from rich.table import Table
 from scipy.stats import bootstrap
 
+from blockpilot_rl.cli.lists import whole_numbers
 from blockpilot_rl.cli.parsing import arg, run
-from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.decoder import Decoder, Selector
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import write_json
 from blockpilot_rl.models.pairs import Pair, load_pair
+from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.provenance import provenance
 from blockpilot_rl.sweeps.prompts import builtin_suite
 
-Way = Callable[[torch.Tensor], int]
+PLAIN, THEIRS, THEIR_DFLASH, POLICY = "plain", "transformers", "transformers DFlash", "policy"
+
+
+class Outcome(NamedTuple):
+    """What decoding one prompt in one way gave.
+
+    Attributes:
+        tokens: Emitted tokens.
+        passes: Target passes, prefill included.
+        seconds: Median seconds of a pass behind prefill, where the way tells them.
+        block_size: The block size of the passes, where the way tells it.
+    """
+
+    tokens: int
+    passes: int
+    seconds: float | None = None
+    block_size: int | None = None
+
+
+Way = Callable[[torch.Tensor], Outcome]
 
 
 @dataclass(frozen=True)
@@ -36,7 +62,8 @@ class DecodeBenchmark:
 
     prompts: int = arg(40, help="test prompts to decode")
     max_new_tokens: int = arg(96, help="budget of each text")
-    block_size: int = arg(8, help="block size of our speculative decoding")
+    block_sizes: str = arg("4,6,8", help="block sizes of our decoding, besides the drafter's own")
+    policy: str | None = arg(None, metavar="DIR", help="exported policy that decodes too")
     dtype: str = arg("bfloat16", help="float32, bfloat16 or float16")
     device: str = arg("cpu", help="where both models run")
     target: str | None = arg(None, help="hub id, folder or GGUF file (default: SmolLM2-135M)")
@@ -50,47 +77,63 @@ class DecodeBenchmark:
         Raises:
             BlockPilotError: If a number is out of range.
         """
-        if self.prompts < 2 or self.max_new_tokens < 2 or self.block_size < 2:
-            raise BlockPilotError("--prompts, --max-new-tokens, --block-size must be at least 2")
+        if self.prompts < 2 or self.max_new_tokens < 2:
+            raise BlockPilotError("--prompts and --max-new-tokens must be at least 2")
+        if min(self.sizes) < 2:
+            raise BlockPilotError(f"--block-sizes must be at least 2 each, not {self.block_sizes}")
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The block sizes."""
+        return whole_numbers(self.block_sizes, "--block-sizes")
 
 
 def main(config: DecodeBenchmark) -> None:
     """Run the benchmark and print its ratios."""
+    policy = None if config.policy is None else BlockSizePolicy.from_pretrained(config.policy)
     pair = load_pair(config.target, config.drafter, config.dtype, config.device)
-    ways = make_ways(pair, config)
+    ways = make_ways(pair, config, policy)
     rng = np.random.default_rng(config.seed)
     prompts = [pair.encode(p.chat()) for p in builtin_suite(config.prompts, splits=["test"])]
     for way in ways.values():
         way(prompts[0])
     speed = {name: np.zeros(len(prompts)) for name in ways}
-    console = Console(stderr=True)
-    for index, ids in enumerate(track(prompts, "decode", console=console)):
+    outcomes: dict[str, list[Outcome]] = {name: [] for name in ways}
+    for index, ids in enumerate(track(prompts, "decode", console=Console(stderr=True))):
         for name in rng.permutation(list(ways)):
             began = time.perf_counter()
-            tokens = ways[name](ids)
-            speed[name][index] = tokens / (time.perf_counter() - began)
-    ratios = {
-        f"{above} / {below}": ratio(speed[above], speed[below])
-        for above, below in (
-            ("plain", "transformers plain"),
-            ("block", "plain"),
-            ("default", "transformers dflash"),
-            ("default", "plain"),
-        )
-    }
-    report(config, pair, speed, ratios)
+            outcome = ways[name](ids)
+            speed[name][index] = outcome.tokens / (time.perf_counter() - began)
+            outcomes[name].append(outcome)
+    report(config, pair, speed, outcomes)
 
 
-def make_ways(pair: Pair, config: DecodeBenchmark) -> dict[str, Way]:
-    """Ways to decode a prompt; each returns the number of emitted tokens."""
+def block(size: int) -> str:
+    """Name of our decoding with a block size."""
+    return f"block {size}"
+
+
+def make_ways(
+    pair: Pair, config: DecodeBenchmark, policy: Selector | None = None
+) -> dict[str, Way]:
+    """Ways to decode a prompt."""
     decoder = Decoder(pair)
 
-    def ours(block_size: int) -> Way:
-        return lambda ids: len(decoder.generate(ids, block_size, config.max_new_tokens).tokens)
+    def ours(chooser: int | Selector) -> Way:
+        def way(ids: torch.Tensor) -> Outcome:
+            done = decoder.generate(ids, chooser, config.max_new_tokens)
+            passes = done.passes[1:]
+            seconds = float(np.median([item.seconds for item in passes])) if passes else None
+            size = passes[0].block_size if passes else None
+            return Outcome(len(done.tokens), len(done.passes), seconds, size)
+
+        return way
 
     def theirs(**options: Any) -> Way:
-        def way(ids: torch.Tensor) -> int:
+        def way(ids: torch.Tensor) -> Outcome:
             model: Any = pair.target
+            passes: list[None] = []
+            hook = model.register_forward_hook(lambda *_: passes.append(None))
             output = model.generate(
                 ids,
                 attention_mask=torch.ones_like(ids),
@@ -100,17 +143,18 @@ def make_ways(pair: Pair, config: DecodeBenchmark) -> dict[str, Way]:
                 pad_token_id=0,
                 **options,
             )
-            return int(output.shape[1] - ids.shape[1])
+            hook.remove()
+            return Outcome(int(output.shape[1] - ids.shape[1]), len(passes))
 
         return way
 
-    return {
-        "plain": ours(1),
-        "block": ours(config.block_size),
-        "default": ours(pair.block_size),
-        "transformers plain": theirs(),
-        "transformers dflash": theirs(assistant_model=pair.drafter, speculation_type="dflash"),
+    ways = {
+        PLAIN: ours(1),
+        **{block(size): ours(size) for size in (*config.sizes, pair.block_size)},
+        THEIRS: theirs(),
+        THEIR_DFLASH: theirs(assistant_model=pair.drafter, speculation_type="dflash"),
     }
+    return ways if policy is None else {**ways, POLICY: ours(policy)}
 
 
 def ratio(above: np.ndarray, below: np.ndarray) -> tuple[float, float, float]:
@@ -122,36 +166,66 @@ def ratio(above: np.ndarray, below: np.ndarray) -> tuple[float, float, float]:
     return float(np.median(values)), float(interval.low), float(interval.high)
 
 
+def acceptance_length(outcomes: list[Outcome]) -> float | None:
+    """Tokens per target pass behind prefill, pooled; None if there was no such pass."""
+    passes = sum(outcome.passes - 1 for outcome in outcomes)
+    return sum(outcome.tokens - 1 for outcome in outcomes) / passes if passes else None
+
+
 def report(
     config: DecodeBenchmark,
     pair: Pair,
     speed: dict[str, np.ndarray],
-    ratios: dict[str, tuple[float, float, float]],
+    outcomes: dict[str, list[Outcome]],
 ) -> None:
-    """Print the table and write the record."""
+    """Print the tables and write the record."""
+    blocks = [name for name in speed if name.startswith("block")]
+    pairs = [(PLAIN, THEIRS), *((name, PLAIN) for name in blocks)]
+    pairs.append((block(pair.block_size), THEIR_DFLASH))
+    if POLICY in speed:
+        pairs += [(POLICY, name) for name in (PLAIN, *blocks)]
+    ratios = {f"{above} / {below}": ratio(speed[above], speed[below]) for above, below in pairs}
+    best = max(blocks, key=lambda name: ratios[f"{name} / {PLAIN}"][0])
+    ways = {
+        name: {
+            "tokens_per_second": float(np.median(speed[name])),
+            "tokens_per_pass": acceptance_length(done),
+            "block_sizes": [item.block_size for item in done],
+            "pass_seconds": _median([x.seconds for x in done if x.seconds is not None]),
+        }
+        for name, done in outcomes.items()
+    }
     machine = provenance()
-    table = Table(title=f"{machine['cpu']}, {machine['threads']} threads, {config.dtype}")
-    table.add_column("ratio of tokens per second")
-    table.add_column("median [95%]")
+    console = Console(stderr=config.json == "-")
+    title = f"{machine['cpu']}, {machine['threads']} threads, {config.dtype}"
+    console.print(_ways_table(title, ways))
+    table = Table("ratio of tokens per second", "median [95%]")
     for name, (value, low, high) in ratios.items():
-        label = name.replace("block", f"block {config.block_size}")
-        table.add_row(
-            label.replace("default", f"block {pair.block_size}"),
-            f"{value:.2f} [{low:.2f}, {high:.2f}]",
-        )
-    medians = {name: float(np.median(values)) for name, values in speed.items()}
-    Console(stderr=config.json == "-").print(table)
+        table.add_row(name, f"{value:.2f} [{low:.2f}, {high:.2f}]")
+    console.print(table)
+    console.print(f"best block size: {best}")
     if config.json is not None:
+        record = {"ratios": ratios, "best": best, "ways": ways, "config": config}
         write_json(
-            config.json,
-            {
-                "ratios": ratios,
-                "tokens_per_second": medians,
-                "config": config,
-                "default_block_size": pair.block_size,
-                "machine": machine,
-            },
+            config.json, {**record, "default_block_size": pair.block_size, "machine": machine}
         )
+
+
+def _median(values: list[float]) -> float | None:
+    return float(np.median(values)) if values else None
+
+
+def _ways_table(title: str, ways: dict[str, dict[str, Any]]) -> Table:
+    table = Table("way", "tokens/s", "tokens per pass", "ms per pass", title=title)
+    for name, way in ways.items():
+        length, seconds = way["tokens_per_pass"], way["pass_seconds"]
+        table.add_row(
+            name,
+            f"{way['tokens_per_second']:.1f}",
+            "-" if length is None else f"{length:.2f}",
+            "-" if seconds is None else f"{1e3 * seconds:.1f}",
+        )
+    return table
 
 
 if __name__ == "__main__":

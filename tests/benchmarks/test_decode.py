@@ -7,12 +7,15 @@ import pytest
 import torch
 
 from blockpilot_rl.cli.parsing import run
+from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.models.pairs import load_pair
+from blockpilot_rl.policies.config import PolicyConfig
+from blockpilot_rl.policies.policy import BlockSizePolicy
 from tests import benchmark_scripts
 from tests.tiny_pair import tiny_drafter, tiny_target, tiny_tokenizer
 
 SCRIPT = benchmark_scripts.load("decode")
-WAYS = {"plain", "block", "default", "transformers plain", "transformers dflash"}
+WAYS = {"plain", "block 4", "block 6", "block 8", "transformers", "transformers DFlash"}
 
 
 @pytest.fixture(scope="module")
@@ -57,18 +60,57 @@ def test_every_way_is_warm_before_it_is_timed(files, tmp_path, monkeypatch):
     assert {length for _, length in warming} == {rounds[0][0][1]}
     assert len({tuple(name for name, _ in turn) for turn in rounds}) > 1
     report = json.loads(out.read_text(encoding="utf-8"))
-    assert set(report["tokens_per_second"]) == WAYS
+    assert set(report["ways"]) == WAYS
+    assert report["best"] in {"block 4", "block 6", "block 8"}
+    assert report["ways"]["plain"]["tokens_per_pass"] == 1
+    assert report["ways"]["plain"]["pass_seconds"] > 0
     assert all(low <= value <= high for value, low, high in report["ratios"].values())
 
 
-def test_every_way_emits_the_same_number_of_tokens(files):
+def test_every_way_emits_the_same_tokens_in_its_number_of_passes(files):
     config = SCRIPT.DecodeBenchmark(max_new_tokens=9)
     pair = load_pair(files / "target", files / "drafter")
-    ways = SCRIPT.make_ways(pair, config)
+    ways, decoder = SCRIPT.make_ways(pair, config), Decoder(pair)
     ids = torch.arange(3, 12)[None]
-    assert {name: way(ids) for name, way in ways.items()} == dict.fromkeys(WAYS, 9)
+    outcomes = {name: way(ids) for name, way in ways.items()}
+    assert {name: outcome.tokens for name, outcome in outcomes.items()} == dict.fromkeys(WAYS, 9)
+    assert outcomes["plain"].passes == outcomes["transformers"].passes == 9
+    drafted = len(decoder.generate(ids, 8, 9).passes)
+    assert outcomes["block 8"][1::2] == (drafted, 8)
+    # transformers' generation drafts with the drafter's own size, which is 8.
+    assert outcomes["transformers DFlash"].passes == drafted
+
+
+def test_a_policy_decodes_too(files, tmp_path):
+    pair = load_pair(files / "target", files / "drafter")
+    config = PolicyConfig(
+        arms=(1, 4),
+        state=Decoder(pair).state_layout(("prompt",)),
+        hidden=(),
+        activation="tanh",
+        fallback=4,
+        fingerprint=pair.fingerprint,
+        target=pair.target_name,
+        drafter=pair.drafter_name,
+    )
+    layers = [(torch.zeros(2, 1), torch.tensor([0.0, 1.0]))]
+    policy = BlockSizePolicy.from_layers(config, layers, torch.zeros(1), torch.ones(1))
+    policy.save_pretrained(tmp_path / "policy")
+    out = tmp_path / "out.json"
+    options = ["--prompts", "2", "--max-new-tokens", "5", "--dtype", "float32"]
+    options += ["--policy", str(tmp_path / "policy"), "--json", str(out)]
+    assert benchmark(files, *options) == 0
+    report = json.loads(out.read_text(encoding="utf-8"))
+    assert report["ways"]["policy"]["block_sizes"] == [4, 4]
+    assert {"policy / plain", "policy / block 6"} <= set(report["ratios"])
 
 
 def test_bad_arguments(files, capsys):
-    assert benchmark(files, "--block-size", "1") == 2
-    assert "--block-size must be at least 2" in capsys.readouterr().err
+    for words, message in (
+        (("--block-sizes", "4,1"), "--block-sizes must be at least 2 each"),
+        (("--block-sizes", "x"), "--block-sizes"),
+        (("--prompts", "1"), "--prompts and --max-new-tokens must be at least 2"),
+        (("--policy", "nowhere"), "nowhere"),
+    ):
+        assert benchmark(files, *words) == 2
+        assert message in capsys.readouterr().err
