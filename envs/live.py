@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +26,8 @@ class BlockSizeLiveEnv(OneStepEnv):
     The reward is the measured decode seconds of plain decoding over those of the chosen size, both
     from the same prefill. Which of the two is decoded first alternates from step to step, so that
     a machine that warms up or slows down favours neither. A reply that ends with the token that
-    prefill gives has nothing to decode and earns 1, and so does the choice of plain decoding.
+    prefill gives has nothing to decode and earns 1, and so does the choice of plain decoding. With
+    the state group `draft` the chosen size also pays for the state, which takes drafter passes.
 
     Prompts come in epochs, as in `BlockSizeEnv`; `reset(options={"row": i})` picks one. `info` of
     a step holds `block_size`, `seconds`, `plain_seconds`, `acceptance_length` and `prompt_id`.
@@ -48,6 +50,7 @@ class BlockSizeLiveEnv(OneStepEnv):
 
     _prefill: Prefill
     _state: np.ndarray
+    _draft_seconds: float
 
     def __init__(
         self,
@@ -94,8 +97,10 @@ class BlockSizeLiveEnv(OneStepEnv):
         prompt = self.prompts[self._begin(seed, options)]
         input_ids = self.pair.encode(prompt.chat(), **self.template)
         self._prefill = self.decoder.prefill(input_ids, self.max_new_tokens, max(self.arms))
+        began = time.perf_counter()
         state = self.decoder.state(self._prefill, self.features)
         self._state = state.float().cpu().numpy()
+        self._draft_seconds = time.perf_counter() - began if "draft" in self.features else 0.0
         return self._state.copy(), {"prompt_id": prompt.id}
 
     def step(self, action: np.int64) -> Step:
@@ -114,14 +119,15 @@ class BlockSizeLiveEnv(OneStepEnv):
         block_size = self.arms[arm]
         plain, chosen = self._decode(self._prefill, block_size)
         nothing_to_decode = len(plain.tokens) < 2
+        seconds = chosen.decode_seconds + self._draft_seconds
         info = {
             "block_size": block_size,
-            "seconds": chosen.decode_seconds,
+            "seconds": seconds,
             "plain_seconds": plain.decode_seconds,
             "acceptance_length": chosen.acceptance_length,
             "prompt_id": self.prompts[row].id,
         }
-        reward = 1.0 if nothing_to_decode else plain.decode_seconds / chosen.decode_seconds
+        reward = 1.0 if nothing_to_decode else plain.decode_seconds / seconds
         return self._state.copy(), reward, True, False, info
 
     def _decode(self, prefill: Prefill, block_size: int) -> tuple[Generation, Generation]:

@@ -153,8 +153,11 @@ class Decoder:
         if self.drafter is None:
             raise BlockPilotError("the state group 'draft' needs a drafter; this pair has none")
         prefill.stream = None
-        prefill.draft_cache.crop(0)
-        self.drafter.extend(prefill.features, prefill.draft_cache)
+        if not prefill.drafter_read:
+            prefill.draft_cache.crop(0)
+            self.drafter.extend(prefill.features, prefill.draft_cache)
+            prefill.drafter_read = True
+        prefill.draft_cache.crop(prefill.prompt_tokens)
         anchor = torch.tensor([[prefill.first_token]], device=prefill.features.device)
         states = self.drafter.draft(anchor, self.pair.block_size, prefill.draft_cache)
         return self.drafter.greedy_logits(states, anchor[0])[0]
@@ -190,9 +193,9 @@ class Decoder:
         prefill.stream = mine = object()
         cache.crop(prefill.prompt_tokens)
         if draft_cache is not None:
-            draft_cache.crop(0)
+            draft_cache.crop(prefill.prompt_tokens if prefill.drafter_read else 0)
         # Features of accepted tokens that the drafter has not read yet.
-        unread = [prefill.features]
+        unread = [] if prefill.drafter_read else [prefill.features]
         anchor, emitted = prefill.first_token, 1
         while emitted < budget and anchor not in self._stops:
             if prefill.stream is not mine:
@@ -229,8 +232,9 @@ class Decoder:
         block = torch.tensor([[anchor]], device=self.pair.device)
         if block_size > 1:
             assert self.drafter is not None
-            self.drafter.extend(torch.cat(unread, dim=1), prefill.draft_cache)
-            unread.clear()
+            if unread:
+                self.drafter.extend(torch.cat(unread, dim=1), prefill.draft_cache)
+                unread.clear()
             drafts = self.draft(prefill, block, block_size, position)
             block = torch.cat([block, drafts[None]], dim=1)
         hidden = self.target(block, prefill.cache)

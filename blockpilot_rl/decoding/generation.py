@@ -42,6 +42,10 @@ class Prefill:
         max_block_size: Block size that the caches were made for.
         cache: The target's cache.
         draft_cache: The drafter's cache, or None without a drafter.
+        drafter_read: Whether the drafter has read the prompt for the state, so that its cache holds
+            the prompt for good and decoding goes on from there. What a decode has read is not
+            kept: the next one, with another block size, has to take as long as if it were the
+            first.
         stream: Marks the stream that the caches belong to, as only the latest may go on.
     """
 
@@ -56,6 +60,7 @@ class Prefill:
     max_block_size: int
     cache: Any
     draft_cache: Any
+    drafter_read: bool = False
     stream: object = None
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import SweepTable
@@ -21,8 +22,9 @@ class Choices:
 
     Attributes:
         arms: Arm indices on the test rows, `[seeds, n]`.
-        policy_seconds: Time of one decision of each seed's policy, `[seeds]`. A request makes one
-            decision, so this is added to its decode time.
+        policy_seconds: Time of the decision on each row, `[seeds, n]`; given as `[seeds]` it is
+            the same on every row. A request makes one decision, so this is added to its decode
+            time.
         validation: Arm indices on the validation rows, `[seeds, m]`, for the guard against
             leakage; None if there are no such rows.
     """
@@ -32,18 +34,22 @@ class Choices:
     validation: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        """Check the shapes and the times.
+        """Check the shapes and the times, and give every row its time.
 
         Raises:
             BlockPilotError: If they do not fit, or a time is negative or not finite.
         """
-        if self.arms.ndim != 2 or self.policy_seconds.shape != self.arms.shape[:1]:
+        shape = self.policy_seconds.shape
+        if self.arms.ndim != 2 or shape not in (self.arms.shape, self.arms.shape[:1]):
             raise BlockPilotError(
-                f"choices of shape {self.arms.shape} and policy times of shape "
-                f"{self.policy_seconds.shape} must be [seeds, n] and [seeds]"
+                f"choices of shape {self.arms.shape} and policy times of shape {shape} must be "
+                "[seeds, n] and [seeds, n] or [seeds]"
             )
         if not (np.isfinite(self.policy_seconds) & (self.policy_seconds >= 0)).all():
             raise BlockPilotError(f"policy times must be seconds, got {self.policy_seconds}")
+        if len(shape) == 1:
+            each_row = np.broadcast_to(self.policy_seconds[:, None], self.arms.shape)
+            object.__setattr__(self, "policy_seconds", each_row)
 
     @classmethod
     def free(cls, arms: np.ndarray) -> Choices:
@@ -68,6 +74,56 @@ class Choices:
             raise BlockPilotError(
                 f"agent {name!r} chose an arm that is none of the {len(table.arms)}"
             )
+
+
+def decision_seconds(policy: BlockSizePolicy, table: SweepTable, arms: np.ndarray) -> np.ndarray:
+    """Price a policy's decisions: its own time, and the passes that only its state needs.
+
+    Args:
+        policy: The policy as deployed.
+        table: Sweep whose states it was shown.
+        arms: Arm indices that it chose, `[n]`.
+
+    Returns:
+        Seconds of the decision on each row, `[n]`.
+
+    Raises:
+        BlockPilotError: If the sweep lacks a state group that the policy reads, or a latency
+            profile to price the group `draft` by.
+    """
+    seconds = np.full(len(table), time_decisions(policy, table))
+    return seconds + draft_seconds(table, arms) if "draft" in policy.state_groups else seconds
+
+
+def draft_seconds(table: SweepTable, arms: np.ndarray) -> np.ndarray:
+    """Price the state group `draft` by the sweep's latency profile.
+
+    Before anything is chosen, the drafter reads the prompt and drafts a block of its own size. The
+    block is drafted anew once a size is chosen. What was read is kept, so reading costs extra only
+    where plain decoding is chosen, which would have left it out.
+
+    Args:
+        table: The sweep.
+        arms: Arm indices that were chosen, `[n]`.
+
+    Returns:
+        Seconds that the group adds to each row, `[n]`.
+
+    Raises:
+        BlockPilotError: If the sweep has no latency profile, or none of the drafter's block size.
+    """
+    metadata = table.metadata
+    if not metadata.latency:
+        raise BlockPilotError(
+            "the sweep has no latency profile to price the state group 'draft' by; leave the group "
+            "out, or re-price the sweep with scripts/calibrate.py --sweep"
+        )
+    profile = LatencyProfile.from_dict(metadata.latency)
+    contexts = table.rows["prompt_tokens"].to_numpy()
+    lines = np.stack([*profile.draft_lines((metadata.default_block_size,)), profile.read_prompt])
+    drafting, reading = lines[:, :1] + lines[:, 1:] * contexts
+    plain = np.asarray(table.arms)[arms] == 1
+    return np.asarray(drafting + plain * reading)
 
 
 def time_decisions(policy: BlockSizePolicy, table: SweepTable) -> float:

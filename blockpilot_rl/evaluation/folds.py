@@ -88,9 +88,11 @@ def _joined(test: SweepTable, folds: Sequence[Fold], parts: Sequence[Choices]) -
     """Lay the choices of all folds beside each other, in the order of the test rows."""
     masks = families(test)
     arms = np.zeros((len(parts[0].arms), len(test)), dtype=np.int64)
+    seconds = np.zeros(arms.shape)
     for fold, part in zip(folds, parts, strict=True):
         arms[:, masks[fold.family]] = part.arms
-    return Choices(arms, np.mean([part.policy_seconds for part in parts], axis=0))
+        seconds[:, masks[fold.family]] = part.policy_seconds
+    return Choices(arms, seconds)
 
 
 def _without(table: SweepTable | None, family: str) -> SweepTable | None:

@@ -114,7 +114,7 @@ class Judge:
     def seconds(self, choices: Choices) -> np.ndarray:
         """Seconds of every row, the decision's included, `[seeds, n]`."""
         decode = self.test.seconds[np.arange(len(self.test)), choices.arms]
-        return np.asarray(decode + choices.policy_seconds[:, None])
+        return np.asarray(decode + choices.policy_seconds)
 
     @property
     def fixed_rewards(self) -> np.ndarray:

@@ -89,6 +89,52 @@ def test_the_state_disturbs_no_decoding(trained):
     assert torch.equal(decoder.state(prefill, GROUPS), before)
 
 
+def test_what_the_drafter_read_for_the_state_is_kept(trained, monkeypatch):
+    """Whatever is decoded from it, in any order, an abandoned stream and a new state between."""
+    decoder, ids = Decoder(trained), encode(trained, "a b c d")
+    alone = {size: decoder.generate(ids, size, 30) for size in (1, 3, 8)}
+    prompt, read = ids.shape[1], []
+    extend = decoder.drafter.extend
+
+    def recording(features, cache):
+        read.append((cache.length, features.shape[1]))
+        extend(features, cache)
+
+    monkeypatch.setattr(decoder.drafter, "extend", recording)
+    prefill = decoder.prefill(ids, 30)
+    before = decoder.decode(prefill, 8)
+    assert before.accepted == alone[8].accepted
+    state = decoder.state(prefill, ("draft",))
+    assert read.count((0, prompt)) == 2
+    for size in (8, 3, 1, 8):
+        found = decoder.decode(prefill, size)
+        assert (found.tokens, found.accepted) == (alone[size].tokens, alone[size].accepted)
+    abandoned = decoder.stream(prefill, 8)
+    for _ in range(3):
+        next(abandoned)
+    assert torch.equal(decoder.state(prefill, ("draft",)), state)
+    found = decoder.decode(prefill, 3)
+    assert (found.tokens, found.accepted) == (alone[3].tokens, alone[3].accepted)
+    assert read.count((0, prompt)) == 2
+    assert all(start >= prompt for start, _ in read[-3:])
+
+
+def test_what_a_decode_read_is_not_kept(trained, monkeypatch):
+    """The next one, with another block size, has to take as long as if it were the first."""
+    decoder, ids = Decoder(trained), encode(trained, "a b c d")
+    prefill, read = decoder.prefill(ids, 30), []
+    extend = decoder.drafter.extend
+
+    def recording(features, cache):
+        read.append(cache.length)
+        extend(features, cache)
+
+    monkeypatch.setattr(decoder.drafter, "extend", recording)
+    for size in (8, 3):
+        decoder.decode(prefill, size)
+    assert read.count(0) == 2
+
+
 def test_columns_of_a_recorded_state():
     assert LAYOUT.columns(("prompt", "last_hidden")).tolist() == [7, 0, 1, 2, 3]
     assert LAYOUT.select(("prompt", "next_token")).groups == (("prompt", 1), ("next_token", 3))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 import warnings
 
 import gymnasium
@@ -59,6 +60,21 @@ def test_plain_decoding_earns_exactly_one(env):
     _, reward, _, _, info = env.step(np.int64(0))
     assert reward == 1.0
     assert info["seconds"] == info["plain_seconds"]
+
+
+def test_the_chosen_size_pays_for_a_state_that_takes_a_draft(pair, monkeypatch):
+    env = BlockSizeLiveEnv(pair, PROMPTS, max_new_tokens=24, arms=ARMS, features=("draft",))
+    draft = env.decoder.drafter.draft
+
+    def slow(*arguments):
+        time.sleep(0.05)
+        return draft(*arguments)
+
+    monkeypatch.setattr(env.decoder.drafter, "draft", slow)
+    env.reset(options={"row": 0})
+    _, reward, _, _, info = env.step(np.int64(0))
+    assert info["seconds"] >= info["plain_seconds"] + 0.05
+    assert reward == pytest.approx(info["plain_seconds"] / info["seconds"])
 
 
 def test_which_is_decoded_first_alternates(env, monkeypatch):

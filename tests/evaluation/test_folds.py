@@ -40,14 +40,15 @@ def test_every_number_comes_from_its_own_fold(splits):
     test = splits[2]
     folds = family_folds(*splits)
     parts = [
-        Choices(np.full((2, len(fold.test)), arm), np.array([1e-3, 3e-3]))
+        Choices(np.full((2, len(fold.test)), arm), (1 + arm) * np.array([1e-3, 3e-3]))
         for arm, fold in enumerate(folds)
     ]
     found = judge_folds(test, folds, {"steady": parts})
     agent = found.agents["steady"]
     for arm, fold in enumerate(folds):
         seconds = fold.test.seconds
-        expected = np.mean([seconds[:, 0] / (seconds[:, arm] + s) for s in (1e-3, 3e-3)])
+        pay = (1 + arm) * np.array([1e-3, 3e-3])
+        expected = np.mean([seconds[:, 0] / (seconds[:, arm] + s) for s in pay])
         size = found.best_fixed[fold.family]
         assert size == fold.train.arms[int(fold.train.rewards.mean(axis=0).argmax())]
         fixed = fold.test.rewards[:, fold.test.arm_index(size)].mean()
@@ -57,7 +58,8 @@ def test_every_number_comes_from_its_own_fold(splits):
         assert found.fixed.per_family[fold.family].mean_speedup == pytest.approx(fixed)
     assert found.best_fixed["easy"] != found.best_fixed["hard"]
     assert found.fixed.gain == (0, 0, 0)
-    assert agent.policy_microseconds == pytest.approx(2000)
+    paid = sum(2000 * (1 + arm) * len(fold.test) for arm, fold in enumerate(folds))
+    assert agent.policy_microseconds == pytest.approx(paid / len(test))
     rows = sum(outcome.rows for outcome in agent.per_family.values())
     mean = sum(o.rows * o.mean_speedup for o in agent.per_family.values()) / rows
     assert mean == pytest.approx(agent.mean_speedup)
