@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import json
+import math
 import shutil
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.checkpoints import load_drafter, resolve_checkpoint
-from tests.tiny_pair import MASK, tiny_drafter, variant
+from blockpilot_rl.models.pairs import load_pair
+from tests.tiny_pair import MASK, PROMPTS, encode, tiny_drafter, variant
 
 IDS = {"mask_token_id": MASK, "target_layer_ids": [0, 2]}
 
@@ -195,11 +199,130 @@ def test_no_network_and_nothing_cached(tmp_path, monkeypatch):
     assert "check the name and the network" in str(refused.value)
 
 
-def test_a_cached_hub_snapshot_needs_no_network(tiny, tmp_path, monkeypatch):
-    repository = tmp_path / "models--owner--name"
-    shutil.copytree(tiny[1], repository / "snapshots" / "abc")
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text("abc")
+def cached(monkeypatch, cache, **checkpoints):
+    """Lay checkpoints out as snapshots of `owner/NAME` in a hub cache that has no network."""
+    for name, folder in checkpoints.items():
+        repository = cache / f"models--owner--{name}"
+        shutil.copytree(folder, repository / "snapshots" / "abc")
+        (repository / "refs").mkdir()
+        (repository / "refs" / "main").write_text("abc")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+
+
+def test_a_cached_hub_snapshot_needs_no_network(tiny, tmp_path, monkeypatch):
+    cached(monkeypatch, tmp_path, name=tiny[1])
     assert load_drafter("owner/name").config.block_size == 8
+
+
+def test_a_pair_by_its_hub_ids(tiny, tmp_path, monkeypatch):
+    """Model, tokenizer and chat template of the target come from the hub's snapshot too."""
+    cached(monkeypatch, tmp_path, target=tiny[0], drafter=tiny[1])
+    ours, theirs = load_pair("owner/target", "owner/drafter"), load_pair(*tiny)
+    assert (ours.target_name, ours.drafter_name) == ("owner/target", "owner/drafter")
+    assert ours.fingerprint == theirs.fingerprint
+    assert ours.stop_token_ids == theirs.stop_token_ids
+    assert torch.equal(encode(ours, PROMPTS[0]), encode(theirs, PROMPTS[0]))
+    with pytest.raises(BlockPilotError, match="target 'owner/other' is not a local folder and"):
+        load_pair("owner/other", "owner/drafter")
+
+
+# A config.json as z-lab publishes them, but for the sizes.
+Z_LAB = """{
+  "architectures": ["DFlashDraftModel"],
+  "attention_bias": false,
+  "attention_dropout": 0.0,
+  "auto_map": {"AutoModel": "dflash.DFlashDraftModel"},
+  "block_size": 16,
+  "bos_token_id": 1,
+  "dflash_config": {"mask_token_id": 63, "target_layer_ids": [0, 2]},
+  "dtype": "bfloat16",
+  "eos_token_id": 2,
+  "head_dim": 8,
+  "hidden_act": "silu",
+  "hidden_size": 32,
+  "initializer_range": 0.02,
+  "intermediate_size": 48,
+  "layer_types": ["full_attention", "full_attention"],
+  "max_position_embeddings": 256,
+  "max_window_layers": 2,
+  "model_type": "qwen3",
+  "num_attention_heads": 4,
+  "num_hidden_layers": 2,
+  "num_key_value_heads": 2,
+  "num_target_layers": 4,
+  "rms_norm_eps": 1e-06,
+  "rope_scaling": null,
+  "rope_theta": 1000000,
+  "sliding_window": null,
+  "tie_word_embeddings": true,
+  "transformers_version": "4.57.3",
+  "use_cache": true,
+  "use_sliding_window": false,
+  "vocab_size": 64
+}"""
+LLAMA3 = {
+    "factor": 8.0,
+    "high_freq_factor": 4.0,
+    "low_freq_factor": 1.0,
+    "original_max_position_embeddings": 64,
+}
+
+
+def frequencies(theta):
+    return torch.tensor([theta ** (-i / 4) for i in range(4)])
+
+
+def llama3_frequencies(theta):
+    """The formula of Llama 3.1, for `LLAMA3`."""
+    plain = frequencies(theta)
+    turns = 64 * plain / (2 * math.pi)
+    smooth = ((turns - 1.0) / (4.0 - 1.0)).clamp(0, 1)
+    return (1 - smooth) * plain / 8.0 + smooth * plain
+
+
+@pytest.mark.parametrize(
+    ("spelled", "expected"),
+    [
+        ({}, frequencies(1e6)),
+        (
+            {"rope_theta": 1e4, "rope_scaling": {"type": "linear", "factor": 2.0}},
+            frequencies(1e4) / 2,
+        ),
+        (
+            {"rope_theta": 1e4, "rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+            frequencies(1e4) / 2,
+        ),
+        (
+            {
+                "rope_theta": None,
+                "rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0},
+            },
+            frequencies(1e4) / 2,
+        ),
+        (
+            {"rope_theta": 1e4, "rope_scaling": {"type": "llama3", **LLAMA3}},
+            llama3_frequencies(1e4),
+        ),
+        (
+            {"rope_theta": 1e4, "rope_scaling": {"rope_type": "llama3", **LLAMA3}},
+            llama3_frequencies(1e4),
+        ),
+    ],
+)
+def test_a_config_as_z_lab_writes_it(tiny, tmp_path, spelled, expected):
+    """With the tensors of a drafter beside it."""
+    folder = shutil.copytree(tiny[1], tmp_path / "drafter")
+    (folder / "config.json").write_text(json.dumps(json.loads(Z_LAB) | spelled), encoding="utf-8")
+    drafter = load_drafter(folder)
+    config = drafter.config
+    assert (config.block_size, config.mask_token_id, config.target_layer_ids) == (16, MASK, [0, 2])
+    assert [layer.self_attn.is_causal for layer in drafter.layers] == [False, False]
+    assert (drafter.own("embed_tokens"), drafter.own("lm_head")) == (None, None)
+    torch.testing.assert_close(drafter.rotary_emb.inv_freq, expected)
+    saved = load_file(tiny[1] / "model.safetensors")
+    assert all(torch.equal(saved[name], value) for name, value in drafter.state_dict().items())
+    pair = load_pair(tiny[0], folder)
+    decoder, ids = Decoder(pair), encode(pair, PROMPTS[3])
+    plain, blocks = (decoder.generate(ids, size, 20).tokens for size in (1, 16))
+    assert blocks == plain
