@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
 import json
 import math
 import os
@@ -10,7 +11,7 @@ import secrets
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
@@ -97,6 +98,20 @@ def atomic_directory(path: str | os.PathLike[str], *, overwrite: bool = False) -
         _swap_in(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def remove_leftovers(paths: Iterable[Path]) -> None:
+    """Remove the temporary files and folders that killed atomic writes have left behind.
+
+    Args:
+        paths: What was being written. No other process may be writing it now.
+    """
+    for path in paths:
+        for leftover in path.parent.glob(f".{'[0-9a-f]' * 8}-{glob.escape(path.name)}"):
+            if leftover.is_dir():
+                shutil.rmtree(leftover)
+            else:
+                leftover.unlink(missing_ok=True)
 
 
 def write_json(destination: str | os.PathLike[str], payload: Any) -> None:

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.files import atomic_directory, atomic_write, check_output, write_json
+from blockpilot_rl.files import (
+    atomic_directory,
+    atomic_write,
+    check_output,
+    remove_leftovers,
+    write_json,
+)
 
 
 def names(folder: Path) -> set[str]:
@@ -162,6 +168,26 @@ def test_json_holds_plain_values(tmp_path):
         "path": "runs/a",
         "tuple": [1, None, "é"],
     }
+
+
+def test_what_killed_writes_have_left_is_removed(tmp_path):
+    """Of these files alone, and nothing that only looks like it."""
+    shard, folder = tmp_path / "shard[0].bin", tmp_path / "sweep"
+    for _ in range(2):
+        with atomic_write(shard) as temporary:
+            temporary.write_text("whole")
+        temporary.write_text("half")
+    with atomic_directory(folder) as left:
+        (left / "table").write_text("whole")
+    left.mkdir()
+    (left / "table").write_text("half")
+    kept = {".0123abcd-shard0.bin", ".mine-sweep", "0123abcd-sweep", ".0123abcd-shard[0].bin.gz"}
+    for name in kept:
+        (tmp_path / name).write_text("precious")
+    assert len(names(tmp_path)) == 9
+    remove_leftovers([shard, folder, tmp_path / "none" / "file"])
+    assert names(tmp_path) == kept | {"shard[0].bin", "sweep"}
+    assert (shard.read_text(), (folder / "table").read_text()) == ("whole", "whole")
 
 
 def test_json_goes_to_standard_output(capsys):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -17,22 +16,34 @@ from rich.progress import Progress
 from blockpilot_rl.cli.lists import assignments, part_of, whole_numbers
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.cli.prompt_flags import PromptFlags
+from blockpilot_rl.cli.sweep_report import describe
 from blockpilot_rl.decoding.calibration import Calibration
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.latency import LatencyProfile, measure_latency
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.files import read_json, write_json
+from blockpilot_rl.files import read_json, remove_leftovers, write_json
 from blockpilot_rl.models.pairs import Pair, check_device, load_pair, parse_dtype
 from blockpilot_rl.sweeps.assemble import assemble, check_calibration, measure_rows
 from blockpilot_rl.sweeps.collect import Collection, SweepConfig
 from blockpilot_rl.sweeps.continuations import ContinuationStore, validate_seeds
 from blockpilot_rl.sweeps.merge import merge_folders
 from blockpilot_rl.sweeps.metadata import DEFAULT_ARMS
-from blockpilot_rl.sweeps.prompts import BadLine, Prompt
+from blockpilot_rl.sweeps.prompts import BadLine, Prompt, UnusedTurns
 from blockpilot_rl.sweeps.ray_engine import RayConfig, record_on_ray
 from blockpilot_rl.sweeps.table import SweepTable
 from blockpilot_rl.sweeps.traces import save_sweep
+from blockpilot_rl.sweeps.unfinished import (
+    ANSWERS,
+    holds_something,
+    load_finished,
+    refuse_foreign,
+    refuse_taken,
+    remove_unfinished,
+    unfinished_folder,
+)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,8 +208,7 @@ def collect_sweep(config: CollectSweepConfig) -> None:
     """
     console = Console(stderr=True)
     out = Path(config.out)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise BlockPilotError(f"{out} exists; name a new folder or remove it first")
+    refuse_taken(out, may_be_finished=not config.merge and not config.part_only)
     if config.merge:
         console.print(f"{len(merge_folders(config.merge, out))} rows merged in {out}")
     else:
@@ -211,6 +221,8 @@ def record(config: CollectSweepConfig, out: Path, console: Console) -> None:
     Raises:
         BlockPilotError: If an argument, the pair, a prompt or the output is not as needed.
     """
+    unfinished = unfinished_folder(out)
+    refuse_foreign(unfinished)
     calibration = None if config.profile is None else Calibration.load(config.profile)
     timing = calibration is None or config.measure > 0
     if timing:
@@ -221,18 +233,25 @@ def record(config: CollectSweepConfig, out: Path, console: Console) -> None:
     if calibration is not None:
         check_calibration(calibration, pair, sweep.arms)
     skipped: list[BadLine] = []
-    prompts = config.load_prompts(pair, config.max_new_tokens, _reporter(console, skipped))
+    unused: list[UnusedTurns] = []
+    prompts = config.load_prompts(
+        pair,
+        config.max_new_tokens,
+        _reporter(console, "skipped ", skipped),
+        _reporter(console, "", unused),
+    )
     decoder = Decoder(pair)
-    unfinished = out.parent / f"{out.name}.partial"
-    _refuse_foreign(unfinished)
     store = ContinuationStore(
-        Path(config.continuations or unfinished / "continuations"),
+        Path(config.continuations or unfinished / ANSWERS),
         prompts,
         config.max_new_tokens,
         config.sampling(),
         config.noise_seeds(),
     )
     collection = Collection(decoder, store, sweep, unfinished)
+    if holds_something(out):
+        _finish(collection, load_finished(out, collection, calibration), out, console)
+        return
     with Progress(console=console, disable=not console.is_terminal) as progress:
         _record_shards(config, collection, progress)
         if config.part_only:
@@ -243,30 +262,23 @@ def record(config: CollectSweepConfig, out: Path, console: Console) -> None:
             decoder = _timed(config, decoder, dtype)
         if calibration is None:
             calibration = _calibrate(config, decoder, unfinished, progress)
-        table = assemble(
-            collection, calibration, {"skipped_prompts": [asdict(line) for line in skipped]}
-        )
+        origin = {
+            "skipped_prompts": [asdict(line) for line in skipped],
+            "unused_turns": asdict(unused[0]) if unused else None,
+        }
+        table = assemble(collection, calibration, origin)
         if config.measure:
             table = _measure(config, decoder, table, prompts, progress)
+    remove_leftovers([out])
     save_sweep(out, table, collection.traces(table))
-    shutil.rmtree(unfinished)
-    for line in _report(table, out):
-        console.print(line)
+    _finish(collection, table, out, console)
 
 
-def _refuse_foreign(unfinished: Path) -> None:
-    """Refuse a folder that is not this command's, since it is removed in the end.
-
-    Raises:
-        BlockPilotError: If it holds something, and no unfinished work is among it.
-    """
-    if not unfinished.exists() or (unfinished.is_dir() and not any(unfinished.iterdir())):
-        return
-    if not any((unfinished / mark).exists() for mark in ("description.json", "continuations")):
-        raise BlockPilotError(
-            f"{unfinished} is where unfinished work goes, and is something else; move it away or "
-            "name another --out"
-        )
+def _finish(collection: Collection, table: SweepTable, out: Path, console: Console) -> None:
+    """Remove what is no longer needed behind a finished sweep, and report."""
+    remove_unfinished(collection)
+    for line in describe(table, out):
+        _say(console, line)
 
 
 def _record_shards(config: CollectSweepConfig, collection: Collection, progress: Progress) -> None:
@@ -287,12 +299,16 @@ def _from_anywhere(name: str | None) -> str | None:
     return str(Path(name).resolve()) if name is not None and Path(name).exists() else name
 
 
-def _reporter(console: Console, skipped: list[BadLine]) -> Callable[[BadLine], None]:
-    """What reports bad lines and keeps them."""
+def _say(console: Console, line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def report(line: BadLine) -> None:
-        console.print(f"skipped {line}", markup=False, highlight=False, soft_wrap=True)
-        skipped.append(line)
+
+def _reporter(console: Console, verb: str, kept: list[T]) -> Callable[[T], None]:
+    """What reports something about the prompts and keeps it."""
+
+    def report(item: T) -> None:
+        _say(console, f"{verb}{item}")
+        kept.append(item)
 
     return report
 
@@ -344,15 +360,3 @@ def _measure(
     rows = rng.choice(len(table), size=min(config.measure, len(table)), replace=False)
     bar = _bar(progress, "measure", len(rows))
     return measure_rows(timed, table, prompts, rows.tolist(), config.seed, bar)
-
-
-def _report(table: SweepTable, out: Path) -> list[str]:
-    lines = [f"{len(table)} rows recorded in {out}"]
-    if left_out := table.metadata.provenance["ended_with_first_token"]:
-        lines.append(
-            f"{len(left_out)} texts ended with their first token and have nothing to time; "
-            "the ids of their prompts are in metadata.json"
-        )
-    if skipped := table.metadata.provenance["skipped_prompts"]:
-        lines.append(f"{len(skipped)} bad prompts were skipped; they are in metadata.json too")
-    return lines

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from blockpilot_rl.cli.lists import assignments
 from blockpilot_rl.cli.parsing import arg, run
+from blockpilot_rl.decoding.acceptance import acceptance_warnings, is_repetitive
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.generation import Generation, Pass, Prefill
 from blockpilot_rl.decoding.sampling import Sampling
@@ -158,6 +161,8 @@ def generate(config: GenerateConfig) -> None:
     passes = _echo(pair, decoder.stream(prefill, block_size), stream)
     result = decoder.collect(passes, policy_seconds)
     print(f"\n{_summary(result, block_size, policy is not None)}", file=sys.stderr)
+    for warning in _warnings(result, block_size):
+        print("warning:", warning, file=sys.stderr)
     if config.json is not None:
         write_json(config.json, _record(pair, prefill, result, block_size, config))
 
@@ -184,6 +189,13 @@ def _summary(result: Generation, block_size: int, by_policy: bool) -> str:
         f"[{len(result.tokens)} tokens, {result.tokens_per_second:.1f} tokens/s, "
         f"τ {result.acceptance_length:.2f}, {chosen}, {result.finish_reason}]"
     )
+
+
+def _warnings(result: Generation, block_size: int) -> list[str]:
+    """What looks wrong in this text."""
+    emitted, passes = np.array([len(result.tokens) - 1]), np.array([len(result.passes) - 1])
+    looping = np.array([is_repetitive(result.tokens)])
+    return acceptance_warnings(emitted, passes, looping, block_size)
 
 
 def _record(

@@ -13,6 +13,7 @@ from blockpilot_rl.sweeps.prompts import (
     GROUPS,
     BadLine,
     Prompt,
+    UnusedTurns,
     builtin_suite,
     length_check,
     load_prompts,
@@ -59,14 +60,19 @@ class PromptFlags:
         self._builtin(0)
 
     def load_prompts(
-        self, pair: Pair, max_new_tokens: int, report: Callable[[BadLine], None]
+        self,
+        pair: Pair,
+        max_new_tokens: int,
+        report: Callable[[BadLine], None],
+        report_unused: Callable[[UnusedTurns], None],
     ) -> list[Prompt]:
         """Read or write the prompts.
 
         Args:
             pair: The pair, whose positions prompts of one's own must fit.
             max_new_tokens: Budget of each answer, which must fit too.
-            report: Called for each line that is left out.
+            report: Called for each bad line that is left out.
+            report_unused: Called once if conversations have turns that are not used.
 
         Raises:
             BlockPilotError: If they cannot be read, or lines are bad and may not be left out.
@@ -80,7 +86,8 @@ class PromptFlags:
                 f"models' {pair.max_length} positions"
             )
         check = length_check(lambda prompt: pair.encode(prompt.chat()).shape[1], room)
-        return load_prompts(self.prompts, check=check, on_bad=report if self.skip_bad else None)
+        on_bad = report if self.skip_bad else None
+        return load_prompts(self.prompts, check=check, on_bad=on_bad, on_unused=report_unused)
 
     def _builtin(self, size: int) -> list[Prompt]:
         return builtin_suite(

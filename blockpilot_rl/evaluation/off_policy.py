@@ -22,6 +22,7 @@ from scipy.sparse.linalg import lsqr
 
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.statistics import Interval, ratio_of_sums
+from blockpilot_rl.sweeps.frames import KEY
 from blockpilot_rl.sweeps.table import SweepTable
 
 _COLUMNS = ("prompt_id", "block_size", "reward", "propensity")
@@ -79,30 +80,53 @@ class LoggedDecisions:
         """Read decisions as agents log them, and look their states up in a sweep.
 
         Args:
-            decisions: Columns `prompt_id`, `block_size`, `reward` and `propensity`.
+            decisions: Columns `prompt_id`, `block_size`, `reward` and `propensity`; and
+                `temperature` and `seed`, which are needed where the rows of a prompt have different
+                states, as sampled rows have in the state group `draft`.
             table: The sweep that was decided on.
 
         Raises:
-            BlockPilotError: If a column is missing, or the sweep lacks a prompt or block size.
+            BlockPilotError: If a column is missing, the sweep lacks a row or block size, or the
+                decisions do not tell rows of different states apart.
         """
         missing = [name for name in _COLUMNS if name not in decisions]
         if missing:
             raise BlockPilotError(f"logged decisions lack the columns {missing}")
         ids = decisions["prompt_id"].to_numpy()
-        rows = pd.Series(np.arange(len(table)), index=table.rows["id"])
-        # All rows of a prompt have the state of its prefill, so the first one serves.
-        found = rows[~rows.index.duplicated()].reindex(ids)
-        if found.isna().any():
-            unknown = ids[found.isna().to_numpy()][0]
-            raise BlockPilotError(f"logged decisions name prompt {unknown}, which the sweep lacks")
         return cls(
-            states=table.states[found.to_numpy(dtype=np.int64)],
+            states=table.states[_rows_of(decisions, table)],
             arms=np.array([table.arm_index(size) for size in decisions["block_size"]]),
             propensities=decisions["propensity"].to_numpy(dtype=np.float64),
             rewards=decisions["reward"].to_numpy(dtype=np.float64),
             prompt_ids=ids,
             num_arms=len(table.arms),
         )
+
+
+def _rows_of(decisions: pd.DataFrame, table: SweepTable) -> np.ndarray:
+    """Row of the sweep that each decision was made on, or one of the same state.
+
+    Raises:
+        BlockPilotError: If there is none, or it cannot be told.
+    """
+    named = ["prompt_id", *(name for name in ("temperature", "seed") if name in decisions)]
+    rows = table.rows[KEY].set_axis(["prompt_id", "temperature", "seed"], axis=1)
+    rows = rows.assign(row=np.arange(len(table)))
+    first = rows.groupby(named)["row"].transform("first").to_numpy()
+    found = decisions[named].merge(rows.drop_duplicates(named), "left", named)
+    unknown = found.index[found["row"].isna()]
+    if len(unknown):
+        name = ", ".join(f"{key} {found[key][unknown[0]]}" for key in named)
+        raise BlockPilotError(f"logged decisions name {name}, which the sweep lacks")
+    # States of one prefill differ by no more than rounding.
+    same = np.isclose(table.states, table.states[first], rtol=0.02, atol=0.02).all(axis=1)
+    unclear = decisions["prompt_id"].isin(rows["prompt_id"][~same])
+    if unclear.any():
+        raise BlockPilotError(
+            f"rows of prompt {decisions['prompt_id'][unclear].iloc[0]} have different states, and "
+            "logged decisions do not say which row was decided on; log its temperature and seed too"
+        )
+    return found["row"].to_numpy(dtype=np.int64)
 
 
 def log_decisions(

@@ -85,7 +85,12 @@ def assemble(
         latency=calibration.latency.to_dict(),
         top_k=collection.store.sampling.top_k,
         top_p=collection.store.sampling.top_p,
-        provenance={**provenance(), "ended_with_first_token": left_out, **(origin or {})},
+        provenance={
+            **provenance(),
+            "claim": collection.digest,
+            "ended_with_first_token": left_out,
+            **(origin or {}),
+        },
     )
     unpriced = np.full((len(frame), len(config.arms)), np.nan)
     table = SweepTable(

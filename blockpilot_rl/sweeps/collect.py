@@ -16,22 +16,28 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from blockpilot_rl.decoding.acceptance import is_repetitive
 from blockpilot_rl.decoding.batched import Continuation
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.drafting import Blocks
 from blockpilot_rl.decoding.replay import Trace, replay, trace
 from blockpilot_rl.decoding.state import GROUPS, compute_state
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.files import atomic_write
-from blockpilot_rl.sweeps.continuations import ContinuationStore, Progress, Shard, claim
-from blockpilot_rl.sweeps.frames import SCALARS, read_parquet
+from blockpilot_rl.files import atomic_write, remove_leftovers
+from blockpilot_rl.sweeps.claims import claim, claim_digest
+from blockpilot_rl.sweeps.continuations import ContinuationStore, Progress, Shard
+from blockpilot_rl.sweeps.frames import SCALARS, read_parquet, write_parquet
 from blockpilot_rl.sweeps.metadata import DEFAULT_ARMS, validate_arms
-from blockpilot_rl.sweeps.prompts import BUILTIN, Prompt
+from blockpilot_rl.sweeps.prompts import Prompt, policy_split
 from blockpilot_rl.sweeps.table import SweepTable
 from blockpilot_rl.sweeps.traces import Key, read_traces, write_traces
+
+CLAIM_FILE = "description.json"
+"""File in a recording's folder that says what its shards are made from."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,12 @@ class Collection:
     @property
     def claim_file(self) -> Path:
         """Says what the shards are made from."""
-        return self.folder / "description.json"
+        return self.folder / CLAIM_FILE
+
+    @property
+    def digest(self) -> str:
+        """Digest of the claim, which every shard carries."""
+        return claim_digest(self.claim_file)
 
     def shard(self, index: int) -> Path:
         """File of one replayed shard."""
@@ -141,6 +152,8 @@ class Collection:
     def replay_shards(self, progress: Progress = lambda done, total: None) -> None:
         """Replay every arm on the answers that have not been replayed yet.
 
+        No other process may be at work on the same shards.
+
         Args:
             progress: Called with the finished answers and their total.
 
@@ -149,6 +162,7 @@ class Collection:
         """
         self.claim()
         self.store.check_complete()
+        self.remove_leftovers()
         for index in range(len(self.shards)):
             self.replay_shard(index)
             progress(self.store.answers_through(index), self.store.size)
@@ -160,7 +174,7 @@ class Collection:
             index: Which shard, counted from 0.
 
         Raises:
-            BlockPilotError: If its answers are missing or corrupt.
+            BlockPilotError: If its answers are missing, corrupt or of other work.
         """
         if self._is_replayed(index):
             return
@@ -168,9 +182,13 @@ class Collection:
         path = self.shard(index)
         # A shard is finished when its rows are there, so its traces come first.
         with atomic_write(_trace_file(path)) as partial:
-            write_traces(partial, self.config.arms, traces)
+            write_traces(partial, self.config.arms, traces, self.digest)
         with atomic_write(path) as partial:
-            frame.to_parquet(partial)
+            write_parquet(partial, pa.Table.from_pandas(frame), self.digest)
+
+    def remove_leftovers(self) -> None:
+        """Remove what killed writes of shards have left; no other process may be at work on any."""
+        remove_leftovers([*self.shards, *map(_trace_file, self.shards)])
 
     def frame(self) -> pd.DataFrame:
         """All replayed rows, in the order of the prompts and the seeds.
@@ -180,10 +198,10 @@ class Collection:
         """
         self._check_shards()
         arms = [f"accepted_{arm}" for arm in self.config.arms]
-        frames = []
+        columns, digest, frames = [*SCALARS, "state", "output_tokens", *arms], self.digest, []
         for path in self.shards:
             try:
-                frames.append(read_parquet(path, [*SCALARS, "state", "output_tokens", *arms]))
+                frames.append(read_parquet(path, columns, claim=digest))
             except BlockPilotError as error:
                 raise _unreadable(error) from error
         self._check_rows(frames)
@@ -200,9 +218,10 @@ class Collection:
         """
         self._check_shards()
         by_key: dict[Key, Trace] = {}
+        digest = self.digest
         for path in self.shards:
             try:
-                by_key |= read_traces(_trace_file(path), self.config.arms)
+                by_key |= read_traces(_trace_file(path), self.config.arms, digest)
             except BlockPilotError as error:
                 raise _unreadable(error) from error
         traced = [(row, key) for row, key in enumerate(table.keys) if key[0] in self.traced]
@@ -326,21 +345,3 @@ def _trace_file(shard: Path) -> Path:
 
 def _unreadable(error: BlockPilotError) -> BlockPilotError:
     return BlockPilotError(f"{error}; remove the file and run the same command again")
-
-
-def policy_split(prompt: Prompt) -> str:
-    """Split of a prompt in a sweep.
-
-    Only the built-in suite trains drafters; the share that its hash keeps for them is training data
-    of policies everywhere else.
-    """
-    return "train" if prompt.suite != BUILTIN and prompt.split == "drafter" else prompt.split
-
-
-def is_repetitive(tokens: Sequence[int]) -> bool:
-    """Whether a text ends in a loop: its last 24 tokens or more repeat a phrase of up to 16."""
-    for period in range(1, 17):
-        tail = list(tokens[-max(24, 3 * period) :])
-        if len(tail) >= 24 and tail[period:] == tail[:-period]:
-            return True
-    return False

@@ -23,12 +23,16 @@ from blockpilot_rl.decoding.batched import Continuation, continue_batch
 from blockpilot_rl.decoding.forward import TargetForward
 from blockpilot_rl.decoding.sampling import GREEDY, Sampling
 from blockpilot_rl.errors import BlockPilotError, one_line
-from blockpilot_rl.files import atomic_write, write_json
+from blockpilot_rl.files import atomic_write, remove_leftovers
 from blockpilot_rl.models.pairs import Pair
+from blockpilot_rl.sweeps.claims import CLAIM, check_claim, claim, claim_digest
 from blockpilot_rl.sweeps.prompts import Prompt
 
 SHARD_PROMPTS = 64
 Progress = Callable[[int, int], None]
+
+# One key for all, since safetensors writes several in any order.
+_DESCRIBED = "shard"
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,11 @@ class ContinuationStore:
         """Says what the shards are made from."""
         return self.folder / "continuations.json"
 
+    @property
+    def digest(self) -> str:
+        """Digest of the claim, which every shard carries."""
+        return claim_digest(self.claim_file)
+
     def shard(self, index: int) -> Path:
         """File of one shard."""
         return self.folder / f"shard-{index:05d}.safetensors"
@@ -103,6 +112,8 @@ class ContinuationStore:
     ) -> None:
         """Let the target answer whatever is not answered yet.
 
+        No other process may be at work on the same shards.
+
         Args:
             pair: Encodes the prompts.
             target: The target's pass, with the features of `layer_ids`.
@@ -116,7 +127,9 @@ class ContinuationStore:
                 target, suite or setting.
         """
         answering = self.open(pair, target, layer_ids)
-        for index in range(len(self.shards))[part[0] :: part[1]]:
+        mine = range(len(self.shards))[part[0] :: part[1]]
+        remove_leftovers(self.shard(index) for index in mine)
+        for index in mine:
             answering.answer(index)
             progress(self.answers_through(index), self.size)
 
@@ -161,7 +174,7 @@ class ContinuationStore:
         """Read shard after shard.
 
         Raises:
-            BlockPilotError: If a shard is missing or corrupt.
+            BlockPilotError: If a shard is missing, corrupt or of other work.
         """
         self.check_complete()
         for index in range(len(self.shards)):
@@ -171,9 +184,9 @@ class ContinuationStore:
         """Read one shard.
 
         Raises:
-            BlockPilotError: If it is missing or corrupt.
+            BlockPilotError: If it is missing, corrupt or of other work.
         """
-        return _read_shard(self.shard(index), self.sampling)
+        return _read_shard(self.shard(index), self.sampling, self.digest)
 
     def check_complete(self) -> None:
         """Check that every prompt is answered.
@@ -220,12 +233,13 @@ class Answering:
             index: Which shard, counted from 0.
 
         Raises:
-            BlockPilotError: If its file is corrupt, or holds the answers of another shard.
+            BlockPilotError: If its file is corrupt, of other work, or holds the answers of another
+                shard.
         """
         store, path = self.store, self.store.shard(index)
         rows = self.rows[index * SHARD_PROMPTS : store.answers_through(index)]
         if path.exists():
-            with _open_shard(path) as file:
+            with _open_shard(path, store.digest) as file:
                 found = _keys(file)
             if found != [(key, seed) for key, _, seed in rows]:
                 raise BlockPilotError(
@@ -240,10 +254,9 @@ class Answering:
             store.sampling,
             [seed for _, _, seed in rows],
         )
+        described = {CLAIM: store.digest, "prompt_ids": [key for key, *_ in rows]}
         with atomic_write(path) as partial:
-            save_file(
-                _pack(answers), partial, {"prompt_ids": json.dumps([key for key, *_ in rows])}
-            )
+            save_file(_pack(answers), partial, {_DESCRIBED: json.dumps(described)})
 
 
 def validate_seeds(sampling: Sampling, seeds: Sequence[int]) -> None:
@@ -259,33 +272,6 @@ def validate_seeds(sampling: Sampling, seeds: Sequence[int]) -> None:
     if sampling.is_greedy and tuple(seeds) != (0,):
         raise BlockPilotError(
             f"greedy answers do not depend on a seed; seeds {list(seeds)} need a temperature"
-        )
-
-
-def claim(path: Path, description: dict[str, Any]) -> None:
-    """Mark a folder of shards as this work's, or check that it is.
-
-    Args:
-        path: JSON file in the folder that says what the shards are made from.
-        description: What this work makes them from.
-
-    Raises:
-        BlockPilotError: If the folder holds shards of other work.
-    """
-    if not path.exists():
-        write_json(path, description)
-        return
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        differing = [key for key, value in description.items() if found.get(key) != value]
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
-        raise BlockPilotError(
-            f"{path} is corrupt ({one_line(error)}); remove its folder and start anew"
-        ) from error
-    if differing:
-        raise BlockPilotError(
-            f"{path.parent} holds unfinished work with other {', '.join(differing)}; give the same "
-            "options, remove it, or name another folder"
         )
 
 
@@ -307,30 +293,48 @@ def _pack(answers: Sequence[Continuation]) -> dict[str, torch.Tensor]:
 
 
 @contextmanager
-def _open_shard(path: Path) -> Iterator[Any]:
-    """Open a file of answers; whatever goes wrong inside says that it is corrupt."""
+def _open_shard(path: Path, digest: str) -> Iterator[Any]:
+    """Open a file of answers, made under the claim of this digest.
+
+    Raises:
+        BlockPilotError: If it was made under another; or whatever goes wrong inside, as corrupt.
+    """
     try:
         with safe_open(path, "pt") as file:
+            check_claim(path, _described(file).get(CLAIM), digest)
             yield file
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except BlockPilotError as error:
+        raise BlockPilotError(f"{error}; remove it and run again") from error
+    except (
+        *(AttributeError, KeyError, OSError, RuntimeError, SafetensorError, TypeError, ValueError),
+    ) as error:
         raise BlockPilotError(
             f"{path} is corrupt ({one_line(error)}); remove it and run again"
         ) from error
 
 
+def _described(file: Any) -> dict[str, Any]:
+    """What an open file says of itself: its `prompt_ids` and its claim."""
+    metadata = file.metadata() or {}
+    if _DESCRIBED in metadata:
+        described: dict[str, Any] = json.loads(metadata[_DESCRIBED])
+        return described
+    if "prompt_ids" not in metadata:
+        raise ValueError("it does not tell its prompts")
+    # Older releases wrote no more than that.
+    return {"prompt_ids": json.loads(metadata["prompt_ids"])}
+
+
 def _keys(file: Any) -> list[tuple[str, int]]:
     """Prompt id and seed of each answer of an open file."""
-    described = file.metadata() or {}
-    if "prompt_ids" not in described:
-        raise ValueError("it does not tell its prompts")
-    ids = json.loads(described["prompt_ids"])
+    ids = _described(file)["prompt_ids"]
     # Older shards hold greedy answers and no seeds.
     seeds = file.get_tensor("seeds").tolist() if "seeds" in file.keys() else [0] * len(ids)  # noqa: SIM118
     return list(zip(ids, seeds, strict=True))
 
 
-def _read_shard(path: Path, sampling: Sampling) -> Shard:
-    with _open_shard(path) as file:
+def _read_shard(path: Path, sampling: Sampling, digest: str) -> Shard:
+    with _open_shard(path, digest) as file:
         keys = _keys(file)
         packed = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         prompts, outputs = packed["prompt_lengths"].tolist(), packed["output_lengths"].tolist()

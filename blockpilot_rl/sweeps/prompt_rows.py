@@ -70,6 +70,12 @@ def prompt_of(row: Any, labels: Labels) -> Prompt:
     return Prompt(labels.suite, family, _label(row, "language") or labels.language, messages)
 
 
+def unused_turns(row: Mapping[str, Any]) -> list[Any]:
+    """What a row that was read as a prompt has besides it: the turns after the first."""
+    turns: list[Any] = row.get("turns", [])[1:]
+    return turns
+
+
 def _label(row: Mapping[str, Any], key: str) -> str | None:
     value = row.get(key)
     if value is not None and not isinstance(value, str):

@@ -9,7 +9,7 @@ import numpy as np
 
 from blockpilot_rl.errors import BlockPilotError, closest
 from blockpilot_rl.sweeps.prompt import SPLITS, Message, Prompt, Split, split_of
-from blockpilot_rl.sweeps.prompt_files import BadLine, length_check, load_prompts
+from blockpilot_rl.sweeps.prompt_files import BadLine, UnusedTurns, length_check, load_prompts
 from blockpilot_rl.sweeps.suite import GROUPS, Stream, Writer
 
 __all__ = [
@@ -21,9 +21,11 @@ __all__ = [
     "Message",
     "Prompt",
     "Split",
+    "UnusedTurns",
     "builtin_suite",
     "length_check",
     "load_prompts",
+    "policy_split",
     "split_of",
 ]
 
@@ -78,6 +80,15 @@ def builtin_suite(
         for streams in _chosen_streams(groups, families, languages)
     ]
     return [next(next(rotation[i % len(rotation)])) for i in range(size)]
+
+
+def policy_split(prompt: Prompt) -> str:
+    """Split of a prompt in a sweep.
+
+    Only the built-in suite trains drafters; the share that its hash keeps for them is training data
+    of policies everywhere else.
+    """
+    return "train" if prompt.suite != BUILTIN and prompt.split == "drafter" else prompt.split
 
 
 def _chosen_streams(

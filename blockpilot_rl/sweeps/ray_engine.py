@@ -21,6 +21,7 @@ import torch
 
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.errors import BlockPilotError, one_line
+from blockpilot_rl.files import remove_leftovers
 from blockpilot_rl.models.pairs import Pair
 from blockpilot_rl.sweeps.collect import Collection, SweepConfig
 from blockpilot_rl.sweeps.continuations import Answering, ContinuationStore, Progress
@@ -85,6 +86,8 @@ def record_on_ray(
         workers, cpus = share_out(nodes, config)
         store.open(decoder.pair, decoder.target, decoder.layer_ids)
         collection.claim()
+        remove_leftovers(store.shards)
+        collection.remove_leftovers()
         gpus = int(config.unit == "GPU")
         worker = ray.remote(ShardWorker).options(num_cpus=0 if gpus else cpus, num_gpus=gpus)
         store = replace(store, folder=store.folder.resolve())

@@ -13,12 +13,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from blockpilot_rl.decoding.replay import Trace
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_directory
-from blockpilot_rl.sweeps.frames import KEY, read_parquet
+from blockpilot_rl.sweeps.frames import KEY, read_parquet, write_parquet
 from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, SweepTable
 
 Key = tuple[str, float, int]
@@ -77,13 +76,16 @@ def load_traces(folder: str | Path | None, table: SweepTable) -> dict[int, Trace
     return traces
 
 
-def write_traces(path: Path, arms: tuple[int, ...], traces: Mapping[Key, Trace]) -> None:
+def write_traces(
+    path: Path, arms: tuple[int, ...], traces: Mapping[Key, Trace], claim: str | None = None
+) -> None:
     """Write traces to a file.
 
     Args:
         path: The file.
         arms: Block sizes of the traces.
         traces: The traces by prompt id, temperature and seed.
+        claim: Digest of the claim that they are made under; None outside a recording.
     """
     columns = {
         name: pa.array([key[index] for key in traces], kind)
@@ -94,21 +96,23 @@ def write_traces(path: Path, arms: tuple[int, ...], traces: Mapping[Key, Trace])
         columns[f"accepted_{arm}"] = pa.array(lengths, pa.list_(pa.int16()))
     confidences = [trace.confidences.ravel() for trace in traces.values()]
     columns["confidences"] = pa.array(confidences, pa.list_(pa.float16()))
-    pq.write_table(pa.table(columns), path, compression="zstd")
+    write_parquet(path, pa.table(columns), claim, compression="zstd")
 
 
-def read_traces(path: Path, arms: tuple[int, ...]) -> dict[Key, Trace]:
+def read_traces(path: Path, arms: tuple[int, ...], claim: str | None = None) -> dict[Key, Trace]:
     """Read what `write_traces` wrote.
 
     Args:
         path: The file.
         arms: Block sizes that it must have, the largest one last.
+        claim: Digest of the claim that it must have been made under, if it names one; None for any.
 
     Raises:
-        BlockPilotError: If it is missing or corrupt, or a row is invalid; the message names it.
+        BlockPilotError: If it is missing, corrupt or of other work, or a row is invalid; the
+            message names it.
     """
     names = [f"accepted_{arm}" for arm in arms]
-    frame = read_parquet(path, [*KEY, *names, "confidences"])
+    frame = read_parquet(path, [*KEY, *names, "confidences"], claim=claim)
     foreign = {name for name in map(str, frame) if name.startswith("accepted_")} - set(names)
     if foreign:
         raise BlockPilotError(

@@ -14,21 +14,15 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
+from blockpilot_rl.decoding.acceptance import acceptance_warnings, is_repetitive
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.sampling import GREEDY, Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.provenance import provenance
-from blockpilot_rl.sweeps.collect import is_repetitive
 from blockpilot_rl.sweeps.prompts import Prompt
 
 LENGTH_EDGES = (0, 64, 128, 256, 512)
 """Prompt tokens at which the bins of prompt length begin; the last bin has no end."""
-
-NEAR_ONE = 1.2
-"""Acceptance length below which a pair is suspected of not belonging together."""
-
-MANY_LOOPS = 0.2
-"""Share of texts that end in a loop above which acceptance says little about other texts."""
 
 FEW_PROMPTS = 10
 """Groups with fewer prompts are marked as rough."""
@@ -114,7 +108,9 @@ def acceptance_report(
         "by_prompt_tokens": _by(frame, bins),
         "by_language": _by(frame, frame["language"]),
         "repetitive": float(frame["repetitive"].mean()),
-        "warnings": acceptance_warnings(frame, block_size),
+        "warnings": acceptance_warnings(
+            *(frame[name].to_numpy() for name in ("emitted", "passes", "repetitive")), block_size
+        ),
         "block_size": block_size,
         "max_new_tokens": max_new_tokens,
         "sampling": sampling,
@@ -123,27 +119,6 @@ def acceptance_report(
         "template": decoder.pair.template,
         "provenance": provenance(),
     }
-
-
-def acceptance_warnings(frame: pd.DataFrame, block_size: int) -> list[str]:
-    """Say what in the rows of `measure_acceptance` should be looked into, a line each."""
-    warnings = []
-    pooled = _summary(frame)["pooled"]
-    if block_size > 1 and pooled < NEAR_ONE:
-        warnings.append(
-            f"acceptance length {pooled:.2f} at block size {block_size} is near 1: hardly any "
-            "draft is accepted. Is this the drafter of this target? Check its target_layer_ids, "
-            "rope_parameters (rope_theta), mask_token_id and dtype, and the chat template"
-        )
-    looping = frame["repetitive"]
-    if looping.mean() > MANY_LOOPS:
-        rest = frame[~looping]
-        others = f"{_summary(rest)['pooled']:.2f} on the others" if len(rest) else "no others"
-        warnings.append(
-            f"{looping.mean():.0%} of the texts end in a loop, which is easy to draft: acceptance "
-            f"length {pooled:.2f} in all, {others}"
-        )
-    return warnings
 
 
 def acceptance_table(report: dict[str, Any]) -> Table:

@@ -12,9 +12,9 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from blockpilot_rl.cli.generate import _echo, main
+from blockpilot_rl.cli.generate import _echo, _warnings, main
 from blockpilot_rl.decoding.decoder import Decoder
-from blockpilot_rl.decoding.generation import Pass
+from blockpilot_rl.decoding.generation import Generation, Pass
 from blockpilot_rl.models import default_target
 from blockpilot_rl.models.pairs import load_pair
 from tests.decoding.test_decoder import chooser
@@ -140,6 +140,30 @@ def test_the_record_may_go_to_a_file(call, folder, capsys, tmp_path):
     assert capsys.readouterr().out
     result = json.loads((tmp_path / "new" / "record.json").read_text(encoding="utf-8"))
     assert result["tokens"] == expected(folder, 8).tokens
+
+
+@pytest.mark.parametrize(
+    ("prompt", "size", "warns"),
+    [("words and more words", 8, True), ("words and more words", 1, False), ("hello", 8, False)],
+)
+def test_a_drafter_that_is_hardly_accepted_is_named(call, tmp_path, capsys, prompt, size, warns):
+    """An untrained one, in a long text; a few passes say nothing yet."""
+    tiny_drafter().save_pretrained(tmp_path / "other")
+    words = ["--drafter", tmp_path / "other", "--prompt", prompt, "--block-size", size, "--json"]
+    assert call(*words) == 0
+    out, err = capsys.readouterr()
+    record = json.loads(out)
+    assert record["acceptance_length"] < 1.1
+    assert (len(record["accepted"]) > 20) == (prompt != "hello")
+    assert ("\nwarning: acceptance length 1.0" in err) == warns
+
+
+def test_a_text_that_ends_in_a_loop_is_named():
+    passes = [Pass(1, (5,), 0.0), *(Pass(8, (3, 4), 0.0) for _ in range(15))]
+    looping = Generation([token for item in passes for token in item.tokens], passes, 0.0, "length")
+    [warning] = _warnings(looping, 8)
+    assert warning.startswith("the text ends in a loop")
+    assert _warnings(dataclasses.replace(looping, tokens=list(range(31))), 8) == []
 
 
 def test_prompts_from_a_file_and_from_standard_input(call, folder, capsys, tmp_path, monkeypatch):

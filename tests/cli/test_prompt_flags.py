@@ -22,7 +22,7 @@ def pair(tiny):
 def load(pair, budget=9, **flags):
     """The prompts, and the bad lines that were reported."""
     bad = []
-    return PromptFlags(**flags).load_prompts(pair, budget, bad.append), bad
+    return PromptFlags(**flags).load_prompts(pair, budget, bad.append, bad.append), bad
 
 
 def test_the_builtin_suite_is_the_default(pair):

@@ -15,6 +15,7 @@ from blockpilot_rl.evaluation.off_policy import (
 )
 from tests.synthetic import ARMS, synthetic_table
 
+from tests.evaluation.replicates import replicated
 
 @pytest.fixture(scope="module")
 def table():
@@ -160,7 +161,7 @@ def test_a_log_is_read_with_the_states_of_its_prompts(table):
     np.testing.assert_array_equal(logged.states, table.states[[5, 0, 5]])
     assert logged.arms.tolist() == [3, 0, 1]
     assert logged.rewards.tolist() == [1.5, 1.0, 1.2]
-    with pytest.raises(BlockPilotError, match="prompt stranger, which the sweep lacks"):
+    with pytest.raises(BlockPilotError, match="prompt_id stranger, which the sweep lacks"):
         LoggedDecisions.from_frame(frame.assign(prompt_id="stranger"), table)
     with pytest.raises(BlockPilotError, match="lack the columns"):
         LoggedDecisions.from_frame(frame.drop(columns="propensity"), table)
@@ -170,6 +171,38 @@ def test_a_log_is_read_with_the_states_of_its_prompts(table):
 
 @pytest.mark.parametrize(
     ("column", "value", "message"),
+def test_rows_of_a_prompt_are_told_apart_where_their_states_differ(table):
+    """The first draft of a sampled row depends on what was sampled."""
+    several = replicated(table, 3)
+    rows = [5, 605, 1205, 7]
+    frame = pd.DataFrame(
+        {
+            "prompt_id": several.rows["id"][rows].to_list(),
+            "block_size": 8,
+            "reward": 1.5,
+            "propensity": 0.5,
+        }
+    )
+    marked = frame.assign(temperature=1.0, seed=[0, 1, 2, 0])
+    for decisions in (frame, marked):
+        logged = LoggedDecisions.from_frame(decisions, several)
+        np.testing.assert_array_equal(logged.states, several.states[rows])
+    states = several.states.copy()
+    states[605] += 1
+    changed = dataclasses.replace(several, states=states)
+    logged = LoggedDecisions.from_frame(marked, changed)
+    np.testing.assert_array_equal(logged.states, states[rows])
+    with pytest.raises(
+        BlockPilotError, match=r"have different states, and .* temperature and seed"
+    ):
+        LoggedDecisions.from_frame(frame, changed)
+    with pytest.raises(BlockPilotError, match="temperature and seed"):
+        LoggedDecisions.from_frame(marked.drop(columns="seed"), changed)
+    LoggedDecisions.from_frame(frame[3:], changed)
+    with pytest.raises(BlockPilotError, match=r"temperature 1\.0, seed 9, which the sweep lacks"):
+        LoggedDecisions.from_frame(marked.assign(seed=9), changed)
+
+
     [
         ("propensities", 0.0, "decision 2 has a propensity outside"),
         ("propensities", 1.1, "decision 2 has a propensity outside"),

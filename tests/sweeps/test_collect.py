@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from blockpilot_rl.decoding.calibration import Calibration
@@ -15,7 +16,7 @@ from blockpilot_rl.decoding.state import GROUPS
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.sweeps.assemble import assemble, measure_rows
-from blockpilot_rl.sweeps.collect import Collection, SweepConfig, is_repetitive
+from blockpilot_rl.sweeps.collect import Collection, SweepConfig
 from blockpilot_rl.sweeps.continuations import ContinuationStore
 from blockpilot_rl.sweeps.prompts import Prompt
 from blockpilot_rl.sweeps.table import SweepTable
@@ -280,6 +281,49 @@ def test_a_shard_copied_over_another(warm, decoder, tmp_path, kind, message):
     assert read().keys() == warm.traces(assemble(warm, calibration(decoder))).keys()
 
 
+@pytest.mark.parametrize("kind", ["shard", "trace"])
+def test_a_shard_of_another_drafter(warm, decoder, tiny, tmp_path, kind):
+    """Of the same prompts, answers and arms, and copied in."""
+    other = Decoder(dataclasses.replace(load_pair(*tiny), stop_token_ids=(2,)))
+    store = dataclasses.replace(warm.store, folder=tmp_path / "other" / "answers")
+    foreign = Collection(other, store, warm.config, tmp_path / "other")
+    store.record(other.pair, other.target, other.layer_ids)
+    foreign.replay_shards()
+    folder = shutil.copytree(warm.folder, tmp_path / "sweep")
+    again = dataclasses.replace(warm, folder=folder)
+    path = folder / f"{kind}-00001.parquet"
+    shutil.copy(foreign.folder / path.name, path)
+
+    def read():
+        return again.traces(assemble(again, calibration(decoder)))
+
+    message = rf"{path} was made by other work than .*; remove the file and run the same command"
+    with pytest.raises(BlockPilotError, match=message):
+        read()
+    path.unlink()
+    again.replay_shards()
+    assert read().keys() == warm.traces(assemble(warm, calibration(decoder))).keys()
+
+
+def test_shards_of_an_older_release(warm, decoder, table, tmp_path):
+    """They carry no claim."""
+    folder = shutil.copytree(warm.folder, tmp_path / "sweep")
+    for path in folder.glob("*.parquet"):
+        pq.write_table(pq.read_table(path).replace_schema_metadata(None), path)
+    again = dataclasses.replace(warm, folder=folder)
+    ours = assemble(again, calibration(decoder))
+    assert_equal(without_origin(ours), without_origin(assemble(warm, calibration(decoder))))
+    assert again.traces(ours).keys() == warm.traces(ours).keys()
+
+
+def test_what_killed_writes_have_left_is_removed(collection, tmp_path):
+    folder = shutil.copytree(collection.folder, tmp_path / "sweep")
+    for name in ("shard-00001.parquet", "trace-00000.parquet"):
+        (folder / f".0123abcd-{name}").write_bytes(b"half a shard")
+    dataclasses.replace(collection, folder=folder).replay_shards()
+    assert list(folder.glob(".*")) == []
+
+
 def test_a_shard_with_rows_too_few_or_of_other_work(collection, decoder, tmp_path):
     folder = shutil.copytree(collection.folder, tmp_path / "sweep")
     again = dataclasses.replace(collection, folder=folder)
@@ -376,20 +420,3 @@ def test_shards_are_readable_tables(collection):
     frame = pd.read_parquet(collection.folder / "shard-00001.parquet")
     assert len(frame) == 6
     assert {f"accepted_{arm}" for arm in ARMS} <= set(frame)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "expected"),
-    [
-        ([7] * 24, True),
-        ([7] * 23, False),
-        ([1, 2, 3, *[4, 5] * 12], True),
-        ([*range(40), *[*range(16)] * 3], True),
-        ([*range(40), *[*range(17)] * 3], False),
-        (list(range(60)), False),
-        ([*[4, 5] * 20, 6], False),
-    ],
-)
-def test_repetition(tokens, expected):
-    """A text that ends in a loop is flagged: nothing predicts real texts less."""
-    assert is_repetitive(tokens) == expected

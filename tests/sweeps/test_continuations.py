@@ -10,6 +10,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.forward import target_forward
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import load_pair
@@ -227,6 +228,50 @@ def test_a_shard_copied_over_another(recorded, decoder, tmp_path):
     assert broken.read_bytes() == whole
 
 
+@pytest.mark.parametrize("other", ["target", "dtype", "budget"])
+def test_a_shard_of_other_answers(recorded, decoder, trained, tmp_path, other):
+    """Of the same prompts, but of another target, dtype or budget, and copied in."""
+    pair, budget = decoder.pair, BUDGET
+    if other == "target":
+        pair = dataclasses.replace(trained, target=tiny_target(seed=5), stop_token_ids=(2,))
+    elif other == "dtype":
+        pair = dataclasses.replace(trained, target=tiny_target().bfloat16(), drafter=None)
+    else:
+        budget = 5
+    foreign = ContinuationStore(tmp_path / "foreign", PROMPTS, budget)
+    foreign.record(pair, target_forward(pair.target, [0, 2]), [0, 2], part=(1, 3))
+    folder = shutil.copytree(recorded.folder, tmp_path / "store")
+    shard = folder / "shard-00001.safetensors"
+    shutil.copy(foreign.shard(1), shard)
+    message = rf"{shard} was made by other work than the rest of its folder: .*; remove it and run"
+    with pytest.raises(BlockPilotError, match=message):
+        list(ContinuationStore(folder, PROMPTS, BUDGET).read())
+    with pytest.raises(BlockPilotError, match=message):
+        record(decoder, folder)
+    shard.unlink()
+    record(decoder, folder)
+    assert contents(folder) == contents(recorded.folder)
+
+
+def test_answers_without_their_description(recorded, tmp_path):
+    folder = shutil.copytree(recorded.folder, tmp_path / "store")
+    (folder / "continuations.json").unlink()
+    with pytest.raises(BlockPilotError, match=r"continuations\.json is missing; run the same"):
+        list(ContinuationStore(folder, PROMPTS, BUDGET).read())
+
+
+def test_what_killed_writes_have_left_is_removed(recorded, decoder, tmp_path):
+    """But only of the shards of this part: others may be at work on the rest."""
+    folder = shutil.copytree(recorded.folder, tmp_path / "store")
+    for name in (".0123abcd-shard-00000.safetensors", ".0123abcd-shard-00001.safetensors"):
+        (folder / name).write_bytes(b"half a shard")
+    (folder / ".mine-shard-00000.safetensors").write_bytes(b"precious")
+    record(decoder, folder, part=(1, 2))
+    assert {path.name[:7] for path in folder.glob(".*")} == {".0123ab", ".mine-s"}
+    record(decoder, folder)
+    assert [path.name for path in folder.glob(".*")] == [".mine-shard-00000.safetensors"]
+
+
 def test_answers_with_other_template_options_are_refused(recorded, decoder):
     """They change what the target says (z-lab/dflash#133)."""
     pair = dataclasses.replace(decoder.pair, template={"enable_thinking": False})
@@ -239,14 +284,15 @@ def test_answers_with_other_template_options_are_refused(recorded, decoder):
 
 
 def test_answers_of_an_older_release(recorded, decoder, tmp_path):
-    """Greedy, without seeds, and their description without sampling and template."""
+    """Greedy, without seeds and claims, and their description without sampling and template."""
     folder = shutil.copytree(recorded.folder, tmp_path / "store")
     description = json.loads((folder / "continuations.json").read_text())
     kept = {key: v for key, v in description.items() if key not in ("sampling", "template")}
     (folder / "continuations.json").write_text(json.dumps(kept))
     path = folder / "shard-00000.safetensors"
     with safe_open(path, "pt") as file:
-        names = file.metadata()
+        described = json.loads(file.metadata()["shard"])
+    names = {"prompt_ids": json.dumps(described["prompt_ids"])}
     tensors = load_file(path)
     del tensors["seeds"]
     save_file(tensors, path, names)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.sweeps.prompt_files import BadLine, length_check, load_prompts
+from blockpilot_rl.sweeps.prompt_files import BadLine, UnusedTurns, length_check, load_prompts
 from blockpilot_rl.sweeps.prompt_rows import HUMAN_EVAL_INSTRUCTION
 from blockpilot_rl.sweeps.prompts import builtin_suite
 
@@ -105,6 +105,28 @@ def test_load_the_usual_shapes(tmp_path: Path) -> None:
     assert (chat.chat(), chat.family, chat.language) == (turns, "chat", "de")
     assert (spec_bench.text, spec_bench.family) == ("Write a letter.", "writing")
     assert (single.text, single.family) == ("Count to ten.", "other")
+
+
+def test_later_turns_are_not_dropped_without_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And who differs in them alone is no bad line, while a row that comes twice is one."""
+    turns = [["a", "b"], ["a", "c"], ["d"], ["e", "f", "g"], ["a"]]
+    path = write_rows(tmp_path / "mine.jsonl", [{"turns": item} for item in turns])
+    found: list[UnusedTurns] = []
+    assert [p.text for p in load_prompts(path, on_unused=found.append)] == ["a", "d", "e"]
+    assert found == [UnusedTurns(str(path), 2, 2)]
+    assert not caplog.records
+    load_prompts(path)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path}: only the first turn of a conversation is used; rows with later turns: 2, further "
+        "rows left out since their first turn is that of an earlier row: 2"
+    ]
+    write_rows(path, [{"turns": item} for item in [*turns, ["a", "b"]]])
+    with pytest.raises(BlockPilotError, match="line 6: the same prompt as line 1; remove one"):
+        load_prompts(path)
+    load_prompts(write_rows(path, [{"turns": ["a"]}, {"prompt": "b"}]), on_unused=found.append)
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize(

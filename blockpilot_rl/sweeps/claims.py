@@ -1,0 +1,87 @@
+"""Whose work a folder of shards is: a claim lies beside them, and each shard carries its digest.
+
+A claim says what the shards are made from. Other work is refused before it can mix with them, and
+so is a shard of other work that was copied among them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from blockpilot_rl.errors import BlockPilotError, one_line
+from blockpilot_rl.files import write_json
+
+CLAIM = "claim"
+"""Key of the digest in a shard's metadata."""
+
+
+def claim(path: Path, description: dict[str, Any]) -> None:
+    """Mark a folder of shards as this work's, or check that it is.
+
+    Args:
+        path: JSON file in the folder that says what the shards are made from.
+        description: What this work makes them from.
+
+    Raises:
+        BlockPilotError: If the folder holds shards of other work.
+    """
+    if not path.exists():
+        write_json(path, description)
+        return
+    found = _read(path)
+    differing = [key for key, value in description.items() if found.get(key) != value]
+    if differing:
+        raise BlockPilotError(
+            f"{path.parent} holds unfinished work with other {', '.join(differing)}; give the same "
+            "options, remove it, or name another folder"
+        )
+
+
+def claim_digest(path: Path) -> str:
+    """Digest of a folder's claim, as its shards carry it.
+
+    Keys without a value do not count, since claims of older releases lack them.
+
+    Args:
+        path: The claim.
+
+    Raises:
+        BlockPilotError: If it is missing or corrupt.
+    """
+    if not path.exists():
+        raise BlockPilotError(f"{path} is missing; run the same command again")
+    stated = {key: value for key, value in _read(path).items() if value is not None}
+    return hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def check_claim(shard: Path, found: str | None, digest: str) -> None:
+    """Check that a shard belongs to the work that has claimed its folder.
+
+    Args:
+        shard: Its file.
+        found: The digest that it carries; None for shards of older releases, which have none.
+        digest: The digest of the folder's claim.
+
+    Raises:
+        BlockPilotError: If it is of other work; the message goes on with what to do about it.
+    """
+    if found is not None and found != digest:
+        raise BlockPilotError(
+            f"{shard} was made by other work than the rest of its folder: of other models or "
+            "prompts, or with another dtype or other options"
+        )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError("it holds no JSON object")
+    except (OSError, ValueError, RecursionError) as error:
+        raise BlockPilotError(
+            f"{path} is corrupt ({one_line(error)}); remove its folder and start anew"
+        ) from error
+    return found
