@@ -13,9 +13,9 @@ from blockpilot_rl.evaluation.off_policy import (
     log_decisions,
     predict_rewards,
 )
+from tests.evaluation.replicates import replicated
 from tests.synthetic import ARMS, synthetic_table
 
-from tests.evaluation.replicates import replicated
 
 @pytest.fixture(scope="module")
 def table():
@@ -169,8 +169,6 @@ def test_a_log_is_read_with_the_states_of_its_prompts(table):
         LoggedDecisions.from_frame(frame.assign(block_size=3), table)
 
 
-@pytest.mark.parametrize(
-    ("column", "value", "message"),
 def test_rows_of_a_prompt_are_told_apart_where_their_states_differ(table):
     """The first draft of a sampled row depends on what was sampled."""
     several = replicated(table, 3)
@@ -203,6 +201,8 @@ def test_rows_of_a_prompt_are_told_apart_where_their_states_differ(table):
         LoggedDecisions.from_frame(marked.assign(seed=9), changed)
 
 
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
     [
         ("propensities", 0.0, "decision 2 has a propensity outside"),
         ("propensities", 1.1, "decision 2 has a propensity outside"),
