@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,26 +14,32 @@ from rich.progress import Progress
 from blockpilot_rl.cli.console import open_console, render
 from blockpilot_rl.cli.lists import whole_numbers
 from blockpilot_rl.cli.parsing import arg, run
+from blockpilot_rl.cli.prompt_flags import PromptFlags
 from blockpilot_rl.decoding.calibration import Calibration, Check, check_profile
 from blockpilot_rl.decoding.decoder import Decoder
-from blockpilot_rl.decoding.latency import LatencyProfile, measure_latency
+from blockpilot_rl.decoding.latency import LatencyProfile
+from blockpilot_rl.decoding.measuring import measure_latency
+from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.tables import TextTable
 from blockpilot_rl.files import check_output
 from blockpilot_rl.models.pairs import load_pair, parse_dtype
-from blockpilot_rl.sweeps.prompts import builtin_suite, load_prompts
-from blockpilot_rl.sweeps.reprice import reprice
+from blockpilot_rl.sweeps.continuations import validate_seeds
+from blockpilot_rl.sweeps.reprice import describe_pricing, reprice
 from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, DEFAULT_ARMS, SweepTable, validate_arms
 from blockpilot_rl.sweeps.traces import TRACE_FILE, load_traces, save_sweep
 
 BUNDLED = "bundled"
+CHECK_FLAGS = (*(field.name for field in fields(PromptFlags)), "temperature", "seeds")
+"""Flags that say what the check decodes."""
+
 AIM = 0.07
 WIDE = 0.3
 """Width of the measured intervals, as a share of the medians, above which the device was busy."""
 
 
-@dataclass(frozen=True)
-class CalibrateConfig:
+@dataclass(frozen=True, kw_only=True)
+class CalibrateConfig(PromptFlags):
     """Measure what drafting and verifying cost on this device: `calibrate.py --out FILE.json`.
 
     With --sweep, a recorded sweep is re-priced for this device, or by a saved profile, without
@@ -46,16 +53,16 @@ class CalibrateConfig:
     profile: str | None = arg(
         None, metavar="FILE", help="re-price by this saved profile instead of measuring one"
     )
-    check: int = arg(0, metavar="N", help="decode N pairs of prompt and block size for real")
-    prompts: str | None = arg(
-        None, metavar="FILE", help="prompts of the check (default: the built-in suite's)"
-    )
+    check: int = arg(0, metavar="N", help="decode N pairs of text and block size for real")
+    limit: int = arg(200, help="prompts of the built-in suite that the check may draw")
+    temperature: float = arg(0.0, help="of the check; 0 is greedy")
+    seeds: str = arg("0", metavar="0,1,…", help="sample the check's prompts with each of these")
     max_new_tokens: int = arg(128, help="budget of each text of the check")
     arms: str | None = arg(
         None, metavar="1,B,…", help="block sizes to measure (default: the sweep's, or 1 to 16)"
     )
     contexts: str | None = arg(
-        None, metavar="N,M,…", help="context lengths to measure (default: four up to 384)"
+        None, metavar="N,M,…", help="context lengths to measure (default: four up to 1024)"
     )
     repeats: int = arg(30, help="rounds over all block sizes and contexts")
     target: str | None = arg(None, help="hub id, folder or GGUF file (default: SmolLM2-135M)")
@@ -72,6 +79,8 @@ class CalibrateConfig:
         Raises:
             BlockPilotError: If a value is out of range, or flags do not go together.
         """
+        super().__post_init__()
+        validate_seeds(Sampling(self.temperature), self.noise_seeds())
         if self.dtype is not None:
             parse_dtype(self.dtype)
         if self.arms is not None:
@@ -88,13 +97,20 @@ class CalibrateConfig:
             raise BlockPilotError("--profile re-prices a sweep; name one with --sweep")
         if self.profile is not None and self.check:
             raise BlockPilotError("--check decodes with the pair that it measures; drop --profile")
-        if self.prompts is not None and not self.check:
-            raise BlockPilotError("--prompts are those of the check; add --check N")
+        for field in fields(self):
+            given = getattr(self, field.name) != field.default
+            if field.name in CHECK_FLAGS and given and not self.check:
+                flag = field.name.replace("_", "-")
+                raise BlockPilotError(f"--{flag} says what the check decodes; add --check N")
         out = Path(self.out)
         if self.sweep is None and out.is_dir():
             raise BlockPilotError(f"--out {out} is a folder; name a file for the profile")
         if self.sweep is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise BlockPilotError(f"{out} exists; name a new folder or remove it first")
+
+    def noise_seeds(self) -> tuple[int, ...]:
+        """Seeds of the check."""
+        return whole_numbers(self.seeds, "--seeds")
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str | None = None) -> int:
@@ -134,14 +150,22 @@ def calibrate(config: CalibrateConfig) -> None:
     check_output(config.out)
     console = open_console(config.out)
     console.print(render(_profile_table(calibration)))
-    lines = (_describe(calibration), *_noise_lines(calibration), *_check_lines(calibration))
+    lines = (
+        _describe(calibration),
+        *_sampling_lines(calibration),
+        *_noise_lines(calibration),
+        *_check_lines(calibration),
+    )
     for line in lines:
         console.print(line, soft_wrap=True)
     if table is None:
         calibration.save(config.out)
     else:
-        save_sweep(config.out, reprice(table, calibration), traces)
+        repriced = reprice(table, calibration)
+        save_sweep(config.out, repriced, traces)
         console.print(f"{len(table)} rows of {config.sweep} re-priced in {config.out}")
+        for line in describe_pricing(repriced):
+            console.print(line, soft_wrap=True)
 
 
 def _measure(config: CalibrateConfig, table: SweepTable | None) -> Calibration:
@@ -171,16 +195,18 @@ def _measure(config: CalibrateConfig, table: SweepTable | None) -> Calibration:
 def _check(
     config: CalibrateConfig, decoder: Decoder, profile: LatencyProfile, progress: Progress
 ) -> Check:
-    if config.prompts is not None:
-        prompts = load_prompts(config.prompts)
-    else:
-        prompts = builtin_suite(config.check, splits=["train", "validation", "test"])
+    # A real decode needs room for a block behind the text, too.
+    budget = config.max_new_tokens + max(profile.block_sizes)
+    say = partial(progress.console.print, markup=False, highlight=False, soft_wrap=True)
+    prompts = config.load_prompts(decoder.pair, budget, lambda line: say(f"skipped {line}"), say)
     return check_profile(
         decoder,
         profile,
         [decoder.pair.encode(prompt.chat()) for prompt in prompts],
         config.check,
         max_new_tokens=config.max_new_tokens,
+        temperature=config.temperature,
+        noise_seeds=config.noise_seeds(),
         seed=config.seed,
         progress=_bar(progress, "check"),
     )
@@ -229,6 +255,19 @@ def _describe(calibration: Calibration) -> str:
     )
 
 
+def _sampling_lines(calibration: Calibration) -> list[str]:
+    profile = calibration.latency
+    if profile.sampling is None:
+        return []
+    sizes = (profile.block_sizes[0], profile.block_sizes[-1])
+    added = np.sum(profile.sampling.lines(sizes), axis=0) * 1e3
+    return [
+        f"A temperature adds {added[0]:.2f} ms to a step of block size {sizes[0]}, {added[1]:.2f} "
+        f"ms to one of {sizes[1]}, and {1e3 * profile.noise_seconds:.2f} ms for the noise of each "
+        "position"
+    ]
+
+
 def _noise_lines(calibration: Calibration) -> list[str]:
     medians = calibration.latency.medians
     widths: list[float] = []
@@ -252,8 +291,8 @@ def _check_lines(calibration: Calibration) -> list[str]:
     low, high = check["interval"]
     lines = [
         f"Predicted decode time is off by {check['median_error']:.1%} in the median of "
-        f"{check['pairs']} real decodes (95% interval {low:.1%} to {high:.1%}), bias "
-        f"{check['bias']:+.1%}"
+        f"{check['pairs']} real decodes at temperature {check['temperature']:g} (95% interval "
+        f"{low:.1%} to {high:.1%}), bias {check['bias']:+.1%}"
     ]
     if check["untimed"]:
         lines.append(f"{check['untimed']} further texts ended with their first token")

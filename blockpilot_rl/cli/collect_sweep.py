@@ -19,7 +19,8 @@ from blockpilot_rl.cli.prompt_flags import PromptFlags
 from blockpilot_rl.cli.sweep_report import describe
 from blockpilot_rl.decoding.calibration import Calibration
 from blockpilot_rl.decoding.decoder import Decoder
-from blockpilot_rl.decoding.latency import LatencyProfile, measure_latency
+from blockpilot_rl.decoding.latency import LatencyProfile
+from blockpilot_rl.decoding.measuring import measure_latency
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import read_json, remove_leftovers, write_json

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from scipy.stats import bootstrap
 
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.latency import LatencyProfile
+from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.files import check_types, read_json, write_json
 from blockpilot_rl.provenance import provenance
@@ -121,12 +123,14 @@ class Check:
     """Real decodes against their predicted times.
 
     Attributes:
-        decodes: A prompt and a block size each.
+        decodes: A text and a block size each.
         untimed: Further pairs whose text ended with its first token, so that there was no decode.
+        temperature: Of all decodes.
     """
 
     decodes: tuple[Decoded, ...]
     untimed: int = 0
+    temperature: float = 0.0
 
     @property
     def ratios(self) -> np.ndarray:
@@ -161,6 +165,7 @@ class Check:
         return {
             "pairs": len(self.decodes),
             "untimed": self.untimed,
+            "temperature": self.temperature,
             "median_error": self.median_error,
             "interval": list(self.interval()),
             "bias": float(np.median(self.ratios) - 1),
@@ -179,20 +184,24 @@ def check_profile(
     pairs: int,
     *,
     max_new_tokens: int = 128,
+    temperature: float = 0.0,
+    noise_seeds: Sequence[int] = (0,),
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Check:
     """Decode prompts for real and compare with what the profile predicts.
 
-    Prompts and block sizes take turns, so that each is used about equally often, and the pairs are
-    decoded in random order, after a warm-up.
+    Texts (a prompt with a seed of the noise) and block sizes take turns, so that each is used about
+    equally often, and the pairs are decoded in random order, after a warm-up.
 
     Args:
         decoder: The decoder that the profile was measured with.
         profile: The profile.
         prompts: Token ids of each prompt, `[1, n]`.
-        pairs: Number of different pairs of prompt and block size to decode.
+        pairs: Number of different pairs of text and block size to decode.
         max_new_tokens: Budget of each decode.
+        temperature: To decode at; 0 is greedy.
+        noise_seeds: Every prompt is sampled with each of these.
         seed: Of the choice and the order of the pairs.
         progress: Called with the finished pairs and their total.
 
@@ -201,33 +210,30 @@ def check_profile(
             token.
     """
     sizes = profile.block_sizes
-    if not 1 <= pairs <= len(prompts) * len(sizes):
+    texts = list(product(prompts, noise_seeds))
+    if not 1 <= pairs <= len(texts) * len(sizes):
         raise BlockPilotError(
-            f"{pairs} pairs asked for; {len(prompts)} prompts and {len(sizes)} block sizes make "
-            f"1 to {len(prompts) * len(sizes)}"
+            f"{pairs} pairs asked for; {len(texts)} texts and {len(sizes)} block sizes make "
+            f"1 to {len(texts) * len(sizes)}"
         )
-    chosen = _pairs(len(prompts), len(sizes), pairs, np.random.default_rng(seed))
+    chosen = _pairs(len(texts), len(sizes), pairs, np.random.default_rng(seed))
     decoder.warm_up(sizes)
     decodes = []
-    for done, (prompt, size) in enumerate(chosen, start=1):
-        prefill = decoder.prefill(prompts[prompt], max_new_tokens, max(sizes))
-        generation = decoder.decode(prefill, sizes[size])
-        emitted = generation.accepted[1:]
+    for done, (text, column) in enumerate(chosen, start=1):
+        size, (prompt, noise_seed) = sizes[column], texts[text]
+        sampling = Sampling(temperature, seed=noise_seed)
+        prefill = decoder.prefill(prompt, max_new_tokens, max(sizes), sampling)
+        generation = decoder.decode(prefill, size)
+        length, emitted = prefill.prompt_tokens, generation.accepted[1:]
         if emitted:
-            predicted = profile.decode_seconds(sizes[size], prefill.prompt_tokens, emitted)
+            predicted = profile.decode_seconds(size, length, emitted, not sampling.is_greedy)
             decodes.append(
-                Decoded(
-                    sizes[size],
-                    prefill.prompt_tokens,
-                    sum(emitted),
-                    predicted,
-                    generation.decode_seconds,
-                )
+                Decoded(size, length, sum(emitted), predicted, generation.decode_seconds)
             )
         progress(done, pairs)
     if not decodes:
         raise BlockPilotError("every text of the check ended with its first token; nothing to time")
-    return Check(tuple(decodes), pairs - len(decodes))
+    return Check(tuple(decodes), pairs - len(decodes), temperature)
 
 
 def describe_device(device: torch.device) -> str:
@@ -278,8 +284,9 @@ def _read_check(values: Any) -> dict[str, Any]:
     """
     try:
         low, high = (float("nan") if end is None else float(end) for end in values["interval"])
-        read = {**values, "interval": [low, high]}
-        read |= {name: float(values[name]) for name in ("median_error", "bias")}
+        # Checks of earlier releases were all greedy.
+        read = {"temperature": 0.0, **values, "interval": [low, high]}
+        read |= {name: float(read[name]) for name in ("median_error", "bias", "temperature")}
         read |= {name: int(values[name]) for name in ("pairs", "untimed")}
     except (KeyError, OverflowError, TypeError, ValueError) as error:
         raise BlockPilotError(
@@ -288,13 +295,13 @@ def _read_check(values: Any) -> dict[str, Any]:
     return read
 
 
-def _pairs(prompts: int, sizes: int, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw `count` different (prompt, size) pairs in random order, `[count, 2]`.
+def _pairs(texts: int, sizes: int, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw `count` different (text, size) pairs in random order, `[count, 2]`.
 
-    Round r gives the k-th prompt of a random order the size `k + r`, so a prompt and a size are met
+    Round r gives the k-th text of a random order the size `k + r`, so a text and a size are met
     about equally often and no pair comes twice.
     """
-    order, names = rng.permutation(prompts), rng.permutation(sizes)
-    turn, place = np.divmod(np.arange(count), prompts)
+    order, names = rng.permutation(texts), rng.permutation(sizes)
+    turn, place = np.divmod(np.arange(count), texts)
     drawn = np.stack([order[place], names[(place + turn) % sizes]], axis=1)
     return np.asarray(rng.permutation(drawn))

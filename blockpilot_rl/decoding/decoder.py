@@ -194,6 +194,8 @@ class Decoder:
         cache.crop(prefill.prompt_tokens)
         if draft_cache is not None:
             draft_cache.crop(prefill.prompt_tokens if prefill.drafter_read else 0)
+        # Noise that an earlier stream has made would flatter this one's seconds.
+        prefill.sampler.forget()
         # Features of accepted tokens that the drafter has not read yet.
         unread = [] if prefill.drafter_read else [prefill.features]
         anchor, emitted = prefill.first_token, 1

@@ -1,26 +1,62 @@
-"""The latency profile: what drafting and verifying cost on this device.
+"""The latency profile: what drafting, verifying and sampling cost on a device.
 
-Times are medians of the decoder's own steps over a grid of block size and context length, with all
-cells interleaved in random order within each round, so that the drift of a shared machine hits all
-alike. The medians are smoothed as `blockpilot_rl.decoding.smoothing` describes.
+`blockpilot_rl.decoding.measuring` measures one. Predicted seconds are sums over the passes of a
+decode.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
-from blockpilot_rl.decoding.decoder import Decoder
-from blockpilot_rl.decoding.generation import Prefill
-from blockpilot_rl.decoding.smoothing import medians_with_intervals, smooth_lines
 from blockpilot_rl.errors import BlockPilotError, one_line
+
+
+@dataclass(frozen=True)
+class SamplingCost:
+    """Seconds that a temperature adds to a decode; top-k and top-p would add more.
+
+    Attributes:
+        draft: What proposing the first draft of a block adds, and each further one.
+        verify: What choosing the first token of a target pass adds, and each further one.
+        noise: Making the noise of one position, which the decoder does once for each.
+    """
+
+    draft: tuple[float, float]
+    verify: tuple[float, float]
+    noise: float
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> SamplingCost:
+        """Read the values of `dataclasses.asdict`.
+
+        Raises:
+            KeyError, TypeError or ValueError: If something is missing or of a wrong type.
+        """
+        (draft, more_drafts), (verify, more_tokens) = values["draft"], values["verify"]
+        return cls(
+            (float(draft), float(more_drafts)),
+            (float(verify), float(more_tokens)),
+            float(values["noise"]),
+        )
+
+    def lines(self, block_sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Seconds added to the drafter's and to the target's pass of each block size, `[n]` each.
+
+        A block of `b` has `b - 1` drafts, and the target chooses `b` tokens behind it.
+        """
+        sizes = np.asarray(block_sizes)
+        draft = np.where(sizes > 1, self.draft[0] + self.draft[1] * (sizes - 2), 0.0)
+        return draft, self.verify[0] + self.verify[1] * (sizes - 1)
+
+    def scaled(self, factor: float) -> SamplingCost:
+        """Cost where further tokens of a block take `factor` times as long."""
+        draft, verify = ((first, factor * more) for first, more in (self.draft, self.verify))
+        return SamplingCost(draft, verify, self.noise)
 
 
 @dataclass(frozen=True)
@@ -36,7 +72,10 @@ class LatencyProfile:
         read_prompt: Line for the drafter's first reading of a prompt's features.
         medians: What was measured: `contexts`, `repeats`, and for each context length and block
             size the median seconds of `draft` and `verify` with their 95% intervals
-            (`draft_intervals`, `verify_intervals`; absent after a single round).
+            (`draft_intervals`, `verify_intervals`; absent after a single round). `sampling` holds
+            the median seconds that a temperature adds to `draft` and `verify` of each block size.
+        sampling: What a temperature adds; None if it was not measured, so that decodes at a
+            temperature are priced like greedy ones.
     """
 
     block_sizes: tuple[int, ...]
@@ -44,10 +83,14 @@ class LatencyProfile:
     verify: tuple[tuple[float, float], ...]
     read_prompt: tuple[float, float]
     medians: dict[str, Any]
+    sampling: SamplingCost | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Render as JSON-ready values."""
-        return asdict(self)
+        """Render as JSON-ready values; `sampling` is left out if it was not measured."""
+        values = asdict(self)
+        if self.sampling is None:
+            del values["sampling"]
+        return values
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> LatencyProfile:
@@ -68,29 +111,67 @@ class LatencyProfile:
                 verify=lines["verify"],
                 read_prompt=(float(first), float(slope)),
                 medians=values["medians"],
+                sampling=SamplingCost.from_dict(values["sampling"])
+                if values.get("sampling") is not None
+                else None,
             )
         except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise BlockPilotError(
                 f"not a latency profile: {type(error).__name__}: {one_line(error)}"
             ) from error
-        if not len(profile.block_sizes) == len(profile.draft) == len(profile.verify) > 0:
+        profile._check()
+        return profile
+
+    def _check(self) -> None:
+        """Check that it can price decodes.
+
+        Raises:
+            BlockPilotError: If it cannot.
+        """
+        if not len(self.block_sizes) == len(self.draft) == len(self.verify) > 0:
             raise BlockPilotError("not a latency profile: it needs a line for every block size")
-        if sorted({0, *profile.block_sizes}) != [0, *profile.block_sizes]:
+        if sorted({0, *self.block_sizes}) != [0, *self.block_sizes]:
             raise BlockPilotError(
-                f"not a latency profile: block sizes {list(profile.block_sizes)} must increase "
+                f"not a latency profile: block sizes {list(self.block_sizes)} must increase "
                 "from 1 or more"
             )
-        for name in ("draft", "verify", "read_prompt"):
-            times = np.array(getattr(profile, name))
-            if not (np.isfinite(times) & (times >= 0)).all():
+        cost = self.sampling
+        for name, times in (
+            ("draft", self.draft),
+            ("verify", self.verify),
+            ("read_prompt", self.read_prompt),
+            ("sampling", () if cost is None else (*cost.draft, *cost.verify, cost.noise)),
+        ):
+            if not (np.isfinite(times) & (np.array(times) >= 0)).all():
                 raise BlockPilotError(
                     f"not a latency profile: {name} has a number that is negative or not finite"
                 )
-        if not np.array(profile.verify).any(axis=1).all():
+        if not np.array(self.verify).any(axis=1).all():
             raise BlockPilotError("not a latency profile: verify has a pass that takes no time")
-        if not isinstance(profile.medians, dict):
+        if not isinstance(self.medians, dict):
             raise BlockPilotError("not a latency profile: medians must be an object")
-        return profile
+
+    def at_temperature(self) -> LatencyProfile:
+        """Profile of passes that sample: their lines hold what a temperature adds to a pass.
+
+        Noise, which belongs to positions and not to passes, is not in it; see `noise_seconds`.
+        """
+        if self.sampling is None:
+            return self
+        added = self.sampling.lines(self.block_sizes)
+        draft, verify = (
+            tuple(
+                (offset + float(more), slope)
+                for (offset, slope), more in zip(lines, seconds, strict=True)
+            )
+            for lines, seconds in zip((self.draft, self.verify), added, strict=True)
+        )
+        return dataclasses.replace(self, draft=draft, verify=verify)
+
+    @property
+    def noise_seconds(self) -> float:
+        """Seconds of making the noise of one position at a temperature."""
+        return 0.0 if self.sampling is None else self.sampling.noise
 
     def draft_lines(self, block_sizes: Sequence[int]) -> np.ndarray:
         """Lines of drafter passes, `[n, 2]`.
@@ -134,7 +215,11 @@ class LatencyProfile:
         return lines
 
     def decode_seconds(
-        self, block_size: int, prompt_tokens: int, emitted: Sequence[int] | np.ndarray
+        self,
+        block_size: int,
+        prompt_tokens: int,
+        emitted: Sequence[int] | np.ndarray,
+        sampled: bool = False,
     ) -> float:
         """Predict the time of a decode behind prefill.
 
@@ -142,10 +227,11 @@ class LatencyProfile:
             block_size: Block size of every pass.
             prompt_tokens: Length of the prompt.
             emitted: Tokens emitted by each pass.
+            sampled: Whether it has a temperature.
 
         Returns:
-            Seconds: every draft and verify pass at its own context length and, for blocks, the
-            drafter's first reading of the prompt.
+            Seconds: every draft and verify pass at its own context length, for blocks the drafter's
+            first reading of the prompt, and at a temperature what sampling adds.
 
         Raises:
             BlockPilotError: If the block size was not measured.
@@ -153,7 +239,14 @@ class LatencyProfile:
         if len(emitted) == 0:
             return 0.0
         passes, contexts = np.array([[len(emitted)]]), context_sum(prompt_tokens, emitted)
-        seconds = self.price((block_size,), passes, np.array(contexts), np.array([prompt_tokens]))
+        noise = noise_positions(block_size, emitted) if sampled else 0
+        seconds = self.price(
+            (block_size,),
+            passes,
+            np.array(contexts),
+            np.array([prompt_tokens]),
+            np.array([[noise]]),
+        )
         return float(seconds[0, 0])
 
     def price(
@@ -162,6 +255,7 @@ class LatencyProfile:
         passes: np.ndarray,
         contexts: np.ndarray,
         prompt_tokens: np.ndarray,
+        noise: np.ndarray,
     ) -> np.ndarray:
         """Predict the times of many decodes behind prefill; see `decode_seconds`.
 
@@ -170,6 +264,7 @@ class LatencyProfile:
             passes: Passes of each decode under each size, `[n, sizes]`.
             contexts: Sum of their context lengths, `[n, sizes]`.
             prompt_tokens: Length of each prompt, `[n]`.
+            noise: Positions that a decode makes noise for, 0 for greedy ones, `[n, sizes]`.
 
         Returns:
             Seconds, `[n, sizes]`.
@@ -177,10 +272,18 @@ class LatencyProfile:
         Raises:
             BlockPilotError: If a block size was not measured.
         """
-        lines = self.step_lines(block_sizes)
+        greedy, sampled = (
+            profile.step_lines(block_sizes) for profile in (self, self.at_temperature())
+        )
+        lines = np.where((noise > 0)[..., None], sampled, greedy)
         reading = self.read_prompt[0] + self.read_prompt[1] * prompt_tokens[:, None]
         drafts = np.asarray(block_sizes) > 1
-        return np.asarray(passes * lines[:, 0] + contexts * lines[:, 1] + drafts * reading)
+        return np.asarray(
+            passes * lines[..., 0]
+            + contexts * lines[..., 1]
+            + drafts * reading
+            + noise * self.noise_seconds
+        )
 
     def scaled(self, factor: float) -> LatencyProfile:
         """Profile of a device on which further tokens of a block cost `factor` times as much.
@@ -200,6 +303,7 @@ class LatencyProfile:
             draft=stretch(self.draft, first_block),
             verify=stretch(self.verify, 0),
             medians={},
+            sampling=None if self.sampling is None else self.sampling.scaled(factor),
         )
 
     def token_cost(self, context: float) -> float:
@@ -226,126 +330,11 @@ def context_sum(prompt_tokens: int, emitted: Sequence[int] | np.ndarray) -> int:
     return int(prompt_tokens * len(emitted) + np.asarray(emitted, dtype=int) @ later)
 
 
-def default_contexts(limit: int) -> tuple[int, ...]:
-    """Four context lengths up to 384 tokens, or up to `limit` if that is less."""
-    longest = min(384, limit)
-    return tuple(longest * quarter // 4 for quarter in (1, 2, 3, 4))
-
-
-@torch.inference_mode()
-def measure_latency(
-    decoder: Decoder,
-    block_sizes: Sequence[int],
-    contexts: Sequence[int] | None = None,
-    repeats: int = 30,
-    seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> LatencyProfile:
-    """Measure the profile of a decoder on its device.
+def noise_positions(block_size: int, emitted: Sequence[int] | np.ndarray) -> int:
+    """Positions that a decode at a temperature makes noise for: up to the end of its last block.
 
     Args:
-        decoder: The pair's decoder.
-        block_sizes: Sizes to measure, increasing from 1.
-        contexts: Context lengths, in tokens; at least two. None for `default_contexts`.
-        repeats: Rounds over the whole grid. Intervals, and smoothing along the block size, need two
-            or more.
-        seed: Of the order within rounds.
-        progress: Called with the finished rounds and their total.
-
-    Raises:
-        BlockPilotError: If the grid is empty or does not fit the models.
+        block_size: Block size of every pass.
+        emitted: Tokens emitted by each pass; one or more passes.
     """
-    if contexts is None:
-        contexts = default_contexts(decoder.pair.max_length - max(block_sizes, default=1) - 8)
-    if len(set(contexts)) < 2 or min(contexts) < 2 or repeats < 1 or not block_sizes:
-        raise BlockPilotError(
-            "a latency profile needs block sizes, two contexts of two or more tokens and one repeat"
-        )
-    if decoder.drafter is None and max(block_sizes) > 1:
-        raise BlockPilotError("block sizes above 1 need a drafter; this pair has none")
-    rng = np.random.default_rng(seed)
-    shape = (len(contexts), len(block_sizes), repeats)
-    draft, verify = np.zeros(shape), np.zeros(shape)
-    read = np.zeros((len(contexts), 1, repeats))
-    decoder.warm_up(block_sizes)
-    prefills = []
-    for context in contexts:
-        ids = torch.tensor(rng.integers(3, decoder.target.vocab_size, size=(1, context)))
-        prefills.append(decoder.prefill(ids.to(decoder.pair.device), 8, max(block_sizes)))
-    for repeat in range(repeats):
-        if decoder.drafter is not None:
-            for c, prefill in enumerate(prefills):
-                read[c, 0, repeat] = _seconds(partial(_read_prompt, decoder, prefill))
-        for cell in rng.permutation(len(contexts) * len(block_sizes)):
-            c, b = divmod(int(cell), len(block_sizes))
-            step = _time_step(decoder, prefills[c], block_sizes[b])
-            draft[c, b, repeat], verify[c, b, repeat] = step
-        progress(repeat + 1, repeats)
-    # Plain decoding drafts nothing, so its zeros take no part in smoothing.
-    blocks = [index for index, size in enumerate(block_sizes) if size > 1]
-    draft_lines = np.zeros((len(block_sizes), 2))
-    if blocks:
-        sizes = [block_sizes[index] for index in blocks]
-        draft_lines[blocks] = smooth_lines(sizes, contexts, draft[:, blocks])
-    return LatencyProfile(
-        block_sizes=tuple(block_sizes),
-        draft=_pairs(draft_lines),
-        verify=_pairs(smooth_lines(block_sizes, contexts, verify)),
-        read_prompt=_pairs(smooth_lines((1,), contexts, read))[0],
-        medians={
-            "contexts": list(contexts),
-            "repeats": repeats,
-            **medians_with_intervals("draft", draft),
-            **medians_with_intervals("verify", verify),
-        },
-    )
-
-
-def _pairs(lines: np.ndarray) -> tuple[tuple[float, float], ...]:
-    return tuple((float(offset), float(slope)) for offset, slope in lines)
-
-
-def _seconds(action: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    action()
-    return time.perf_counter() - began
-
-
-def _read_prompt(decoder: Decoder, prefill: Prefill) -> None:
-    assert decoder.drafter is not None
-    prefill.draft_cache.crop(0)
-    decoder.drafter.extend(prefill.features, prefill.draft_cache)
-    _wait(decoder)
-
-
-def _wait(decoder: Decoder) -> None:
-    """Let queued work of an accelerator finish; a no-op on the CPU."""
-    if decoder.pair.device.type == "cuda":
-        torch.cuda.synchronize(decoder.pair.device)
-
-
-def _time_step(decoder: Decoder, prefill: Prefill, block_size: int) -> tuple[float, float]:
-    """Seconds of drafting and of verifying one block behind a prefilled prompt.
-
-    It does what a step of the decoder does, to the reading of the verdict by the host. The drafter
-    reads two tokens' features first, about what a step accepts. An accelerator is waited for in
-    between, which a decode does not do; that costs the host one launch.
-    """
-    position, sampler = prefill.prompt_tokens + 1, prefill.sampler
-    began = time.perf_counter()
-    block = torch.tensor([[prefill.first_token]], device=decoder.pair.device)
-    drafted = began
-    if block_size > 1:
-        assert decoder.drafter is not None
-        prefill.draft_cache.crop(prefill.prompt_tokens - 2)
-        unread = torch.cat([prefill.features[:, -2:-1], prefill.features[:, -1:]], dim=1)
-        decoder.drafter.extend(unread, prefill.draft_cache)
-        drafts = decoder.draft(prefill, block, block_size, position)
-        block = torch.cat([block, drafts[None]], dim=1)
-        _wait(decoder)
-        drafted = time.perf_counter()
-    hidden = decoder.target(block, prefill.cache)
-    choice = sampler.choose(decoder.target.logits(hidden.last[0]), position)
-    torch.stack([block[0], choice]).tolist()
-    prefill.cache.crop(prefill.prompt_tokens)
-    return drafted - began, time.perf_counter() - drafted
+    return int(np.sum(emitted) - emitted[-1] + block_size)

@@ -172,6 +172,10 @@ class Sampler:
         noise = self.noise(position, len(logits), logits.device)
         return self.sampling.propose(logits, noise if token_ids is None else noise[:, token_ids])
 
+    def forget(self) -> None:
+        """Drop the noise made so far; it will be made anew, the same."""
+        self._noise.clear()
+
     def noise(self, position: int, n: int, device: torch.device) -> torch.Tensor:
         """Gumbel noise of consecutive positions, `[n, vocab]`, float32."""
         for t in range(position, position + n):

@@ -54,6 +54,17 @@ def smooth_lines(
     return np.stack([levels - slopes * middle, slopes], axis=1)
 
 
+def fit_line(places: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Straight line of least squares, neither part negative, `[2]`: level at 0 and slope.
+
+    Args:
+        places: Where it was measured, `[n]`.
+        levels: What was measured there, `[n]`.
+    """
+    design = np.stack([np.ones_like(places), places], axis=1)
+    return np.asarray(nnls(design, levels)[0])
+
+
 def _shrink(sizes: np.ndarray, levels: np.ndarray, resampled: np.ndarray) -> np.ndarray:
     """Pull the levels towards their straight line as far as noise explains their deviations.
 
@@ -64,7 +75,7 @@ def _shrink(sizes: np.ndarray, levels: np.ndarray, resampled: np.ndarray) -> np.
     """
     design = np.stack([np.ones_like(sizes), sizes], axis=1)
     # Neither part negative, so that what lies between line and measurement is not either.
-    line = design @ nnls(design, levels)[0]
+    line = design @ fit_line(sizes, levels)
     deviations = levels - line
     leftover = resampled - design @ (np.linalg.pinv(design) @ resampled)
     noise, total = leftover.var(axis=1).sum(), float(deviations @ deviations)

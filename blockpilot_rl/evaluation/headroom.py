@@ -262,5 +262,6 @@ def _steps(
     )
     traced = scale.select(has_trace[split == "test"])
     steps, seconds = measure_steps(traced, table.seconds[by_split["test"]], profile, train, test)
+            temperatures(table)[rows] > 0,
     rules = [Candidate(f"the step rule “{name}”", traced, took) for name, took in seconds.items()]
     return steps, rules

@@ -8,7 +8,7 @@ passes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,6 +30,7 @@ class StepTraces:
             `[rows, steps, block_sizes[-1] - 1]`; 0 in the padding.
         anchors: Output tokens that can be anchors, all but the last, `[rows]`.
         prompt_tokens: Length of each prompt, `[rows]`.
+        sampled: Whether an answer has a temperature, `[rows]`.
     """
 
     block_sizes: tuple[int, ...]
@@ -37,10 +38,15 @@ class StepTraces:
     confidences: np.ndarray
     anchors: np.ndarray
     prompt_tokens: np.ndarray
+    sampled: np.ndarray
 
     @classmethod
     def pad(
-        cls, block_sizes: tuple[int, ...], traces: Sequence[Trace], prompt_tokens: np.ndarray
+        cls,
+        block_sizes: tuple[int, ...],
+        traces: Sequence[Trace],
+        prompt_tokens: np.ndarray,
+        sampled: np.ndarray,
     ) -> StepTraces:
         """Put traces of different lengths together.
 
@@ -48,6 +54,7 @@ class StepTraces:
             block_sizes: Arms of the traces.
             traces: A trace of each answer.
             prompt_tokens: Length of each prompt.
+            sampled: Whether each answer has a temperature.
         """
         anchors = np.array([len(trace.accepted) for trace in traces])
         shape = (len(traces), int(anchors.max(initial=0)))
@@ -58,6 +65,7 @@ class StepTraces:
             np.zeros((*shape, drafts), np.float32),
             anchors,
             np.asarray(prompt_tokens),
+            np.asarray(sampled),
         )
         for row, (trace, steps) in enumerate(zip(traces, anchors, strict=True)):
             padded.accepted[row, :steps] = trace.accepted
@@ -76,6 +84,7 @@ class StepTraces:
             self.confidences[rows],
             self.anchors[rows],
             self.prompt_tokens[rows],
+            self.sampled[rows],
         )
 
 
@@ -95,16 +104,19 @@ class Rounds:
 
     Attributes:
         emitted: Tokens that each action emits at each anchor, `[rows, steps, actions]`.
-        lines: Seconds of each action, as a line in the context length, `[actions, 2]`.
-        drafts: Whether an action uses the drafter, `[actions]`.
+        lines: Seconds of each action, as a line in the context length, `[rows, actions, 2]`.
+        blocks: Size of the block that an action drafts, 1 if it does not, `[actions]`.
         reading: Seconds of the drafter's reading of the prompt, before its first draft, `[rows]`.
+        noise: Seconds for each position that a block reaches for the first time, `[rows]`; 0 for
+            greedy answers.
         traces: Where it happens.
     """
 
     emitted: np.ndarray
     lines: np.ndarray
-    drafts: np.ndarray
+    blocks: np.ndarray
     reading: np.ndarray
+    noise: np.ndarray
     traces: StepTraces
 
     @classmethod
@@ -112,9 +124,10 @@ class Rounds:
         """Actions are the block sizes: draft a block and verify all of it."""
         return cls(
             traces.accepted,
-            profile.step_lines(traces.block_sizes),
-            np.array(traces.block_sizes) > 1,
+            _by_row(traces, profile, lambda costs: costs.step_lines(traces.block_sizes)),
+            np.array(traces.block_sizes),
             _reading(traces, profile),
+            traces.sampled * profile.noise_seconds,
             traces,
         )
 
@@ -127,46 +140,63 @@ class Rounds:
         """
         largest = traces.block_sizes[-1]
         tokens = np.arange(1, largest + 1)
+
+        def lines(costs: LatencyProfile) -> np.ndarray:
+            verify: np.ndarray = costs.verify_lines(tokens.tolist())
+            return np.asarray(costs.draft_lines((largest,)) + verify)
+
         return cls(
             np.minimum(traces.accepted[:, :, -1:], tokens.astype(np.int16)),
-            profile.draft_lines((largest,)) + profile.verify_lines(tokens.tolist()),
-            np.ones(largest, dtype=bool),
+            _by_row(traces, profile, lines),
+            np.full(largest, largest),
             _reading(traces, profile),
+            traces.sampled * profile.noise_seconds,
             traces,
         )
+
+    @property
+    def drafts(self) -> np.ndarray:
+        """Whether an action uses the drafter, `[actions]`."""
+        return np.asarray(self.blocks > 1)
+
+    def seconds(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """Seconds of every action for answers `rows` anchored at `positions`, `[n, actions]`."""
+        contexts = self.traces.prompt_tokens[rows] + positions
+        lines = self.lines[rows]
+        return np.asarray(lines[..., 0] + lines[..., 1] * contexts[:, None])
 
     def walk(self, rule: Rule) -> np.ndarray:
         """Decode time of every answer under a rule, `[rows]`."""
         traces = self.traces
         positions, seconds = np.zeros(len(traces), dtype=int), np.zeros(len(traces))
-        drafted = np.zeros(len(traces), dtype=bool)
+        drafted, reached = np.zeros(len(traces), dtype=bool), np.zeros(len(traces), dtype=int)
         while len(rows := np.flatnonzero(positions < traces.anchors)):
             at = positions[rows]
             actions = rule.choose(rows, at)
             emitted = self.emitted[rows, at, actions]
-            contexts = traces.prompt_tokens[rows] + at
-            seconds[rows] += self.lines[actions, 0] + self.lines[actions, 1] * contexts
+            seconds[rows] += self.seconds(rows, at)[np.arange(len(rows)), actions]
             drafted[rows] |= self.drafts[actions]
+            reached[rows] = np.maximum(reached[rows], at + self.blocks[actions])
             rule.observe(rows, actions, emitted)
             positions[rows] += emitted
-        return np.asarray(seconds + drafted * self.reading)
+        return np.asarray(seconds + drafted * self.reading + reached * self.noise)
 
     def oracle(self) -> np.ndarray:
         """Decode time of every answer under the best schedule of all, `[rows]`.
 
         By dynamic programming from the end of the text: the least time from an anchor on is that of
-        the best action there plus the least time from where it leads.
+        the best action there plus the least time from where it leads. Noise is counted to the end
+        of the text, which no schedule can do without.
         """
         traces = self.traces
         rows, steps = self.emitted.shape[:2]
         least = np.zeros((rows, steps + 1))
-        every = np.arange(rows)[:, None]
+        every = np.arange(rows)
         for at in range(steps - 1, -1, -1):
-            contexts = traces.prompt_tokens + at
-            costs = self.lines[:, 0] + self.lines[:, 1] * contexts[:, None]
-            total = costs + least[every, at + self.emitted[:, at]]
+            total = self.seconds(every, np.full(rows, at))
+            total += least[every[:, None], at + self.emitted[:, at]]
             least[:, at] = np.where(at < traces.anchors, total.min(axis=1), 0.0)
-        best: np.ndarray = least[:, 0] + self.reading
+        best: np.ndarray = least[:, 0] + self.reading + traces.anchors * self.noise
         for plain in np.flatnonzero(~self.drafts):
             best = np.minimum(best, self.walk(Always(int(plain))))
         return best
@@ -242,10 +272,7 @@ class RecentAcceptance:
         rejected = self._prior[1] + self._rejected[rows]
         rate = (accepted / (accepted + rejected))[:, None]
         tokens = (1 - rate**self._sizes) / (1 - rate)
-        contexts = self._rounds.traces.prompt_tokens[rows] + positions
-        lines = self._rounds.lines
-        seconds = lines[:, 0] + lines[:, 1] * contexts[:, None]
-        return np.asarray((tokens / seconds).argmax(axis=1))
+        return np.asarray((tokens / self._rounds.seconds(rows, positions)).argmax(axis=1))
 
     def observe(self, rows: np.ndarray, actions: np.ndarray, emitted: np.ndarray) -> None:
         """Count accepted drafts, and the rejected one behind them if the block had more."""
@@ -260,6 +287,14 @@ def acceptance_rate(traces: StepTraces) -> float:
     emitted = traces.accepted[:, :, -1][real]
     accepted, rejected = (emitted - 1).sum(), (emitted < traces.block_sizes[-1]).sum()
     return float(accepted / (accepted + rejected))
+
+
+def _by_row(
+    traces: StepTraces, profile: LatencyProfile, lines: Callable[[LatencyProfile], np.ndarray]
+) -> np.ndarray:
+    """Lines of the actions for every answer, greedy or at a temperature, `[rows, actions, 2]`."""
+    greedy, sampled = lines(profile), lines(profile.at_temperature())
+    return np.where(traces.sampled[:, None, None], sampled, greedy)
 
 
 def _reading(traces: StepTraces, profile: LatencyProfile) -> np.ndarray:

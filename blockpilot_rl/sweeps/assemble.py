@@ -115,7 +115,9 @@ def measure_rows(
 ) -> SweepTable:
     """Decode some rows for real under every arm and record the measured seconds.
 
-    Arms are interleaved in random order within a prompt, after a warm-up.
+    Arms are interleaved in random order within a prompt, after a warm-up. In another dtype than the
+    answers' a decode may come to another text; its seconds are not this row's and stay NaN. The
+    provenance says under `measured` how many decodes there were, and how many of another text.
 
     Args:
         decoder: The decoder to time.
@@ -128,7 +130,7 @@ def measure_rows(
     rng = np.random.default_rng(seed)
     by_id = {prompt.id: prompt for prompt in prompts}
     keys, metadata = table.keys, table.metadata
-    measured = table.measured_seconds.copy()
+    measured, other_texts = table.measured_seconds.copy(), 0
     decoder.warm_up(table.arms)
     for done, row in enumerate(rows, start=1):
         key, temperature, noise_seed = keys[row]
@@ -136,6 +138,12 @@ def measure_rows(
         sampling = Sampling(temperature, metadata.top_k, metadata.top_p, noise_seed)
         prefill = decoder.prefill(ids, metadata.max_new_tokens, max(table.arms), sampling)
         for arm in rng.permutation(len(table.arms)):
-            measured[row, arm] = decoder.decode(prefill, table.arms[arm]).decode_seconds
+            real = decoder.decode(prefill, table.arms[arm])
+            if real.tokens == table.output_tokens[row].tolist():
+                measured[row, arm] = real.decode_seconds
+            else:
+                other_texts += 1
         progress(done, len(rows))
-    return dataclasses.replace(table, measured_seconds=measured)
+    counts = {"decodes": len(rows) * len(table.arms), "other_texts": other_texts}
+    metadata = dataclasses.replace(metadata, provenance={**metadata.provenance, "measured": counts})
+    return dataclasses.replace(table, metadata=metadata, measured_seconds=measured)

@@ -1,7 +1,7 @@
 """Re-pricing: what a recorded sweep would cost on another device, without decoding again.
 
 The text and the accepted lengths do not depend on the device, only the seconds do, and they follow
-from the device's latency profile.
+from the device's latency profile: passes, and for rows at a temperature what sampling adds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 
 from blockpilot_rl.decoding.calibration import Calibration
-from blockpilot_rl.decoding.latency import LatencyProfile, context_sum
+from blockpilot_rl.decoding.latency import LatencyProfile, context_sum, noise_positions
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.provenance import provenance
 from blockpilot_rl.sweeps.table import SweepTable
@@ -38,7 +38,8 @@ def reprice(table: SweepTable, calibration: Calibration) -> SweepTable:
             f"({calibration.fingerprint}), the sweep of {old.target} with {old.drafter} "
             f"({old.fingerprint}); calibrate with the sweep's --target and --drafter"
         )
-    now, before = provenance(), old.provenance
+    now = provenance()
+    before = {key: value for key, value in old.provenance.items() if key != "measured"}
     metadata = dataclasses.replace(
         old,
         latency=calibration.latency.to_dict(),
@@ -71,10 +72,26 @@ def predict_seconds(table: SweepTable, profile: LatencyProfile) -> np.ndarray:
         BlockPilotError: If the profile lacks an arm.
     """
     prompt_tokens = table.rows["prompt_tokens"].to_numpy()
+    sampled = (table.rows["temperature"] > 0).to_numpy()
     contexts = np.array(
         [
             [context_sum(int(tokens), emitted) for emitted in row]
             for tokens, row in zip(prompt_tokens, table.accepted, strict=True)
         ]
     )
-    return profile.price(table.arms, table.passes, contexts, prompt_tokens)
+    noise = np.zeros(contexts.shape)
+    for row in np.flatnonzero(sampled):
+        noise[row] = list(map(noise_positions, table.arms, table.accepted[row]))
+    return profile.price(table.arms, table.passes, contexts, prompt_tokens, noise)
+
+
+def describe_pricing(table: SweepTable) -> list[str]:
+    """Say, in at most one line, what the seconds of a sweep leave out."""
+    sampled = int((table.rows["temperature"] > 0).sum())
+    if not sampled or table.metadata.latency.get("sampling") is not None:
+        return []
+    return [
+        f"The latency profile is of an earlier release and does not know what sampling costs, so "
+        f"{sampled} rows at a temperature are priced like greedy ones; make a new one with "
+        "scripts/calibrate.py"
+    ]

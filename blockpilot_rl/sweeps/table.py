@@ -30,6 +30,7 @@ from blockpilot_rl.sweeps.metadata import (
     read_metadata,
     validate_arms,
 )
+from blockpilot_rl.sweeps.prompt import SPLITS
 
 __all__ = ["BUNDLED_SWEEP", "DEFAULT_ARMS", "SweepMetadata", "SweepTable", "validate_arms"]
 
@@ -49,7 +50,8 @@ class SweepTable:
         accepted: For each row and arm, the tokens emitted by each decode pass behind prefill (the
             first token comes from prefill, so they sum to one less than the emitted tokens).
         seconds: Predicted decode time behind prefill, `[n, arms]`.
-        measured_seconds: The same as measured in a real decode, `[n, arms]`, NaN where none was.
+        measured_seconds: The same as measured in a real decode, `[n, arms]`, NaN where none was or
+            it came to another text.
     """
 
     metadata: SweepMetadata
@@ -214,13 +216,13 @@ class SweepTable:
         """Check every row.
 
         Raises:
-            BlockPilotError: If a row repeats an id at the same temperature and seed, is in another
-                split than its prompt's other rows, has NaN or non-positive numbers, or accepted
-                lengths that do not add up; the message names the row.
+            BlockPilotError: If a row repeats an id at the same temperature and seed, is in an
+                unknown split or another than its prompt's other rows, has NaN or non-positive
+                numbers, or accepted lengths that do not add up; the message names the row.
         """
         if len(self) == 0:
             raise BlockPilotError(f"{where} has no rows")
-        splits = self.rows["split"].to_numpy()
+        splits, measured = self.rows["split"].to_numpy(), self.measured_seconds
         lengths = np.array(
             [[int(arm.sum()) if len(arm) else 0 for arm in row] for row in self.accepted]
         )
@@ -229,6 +231,10 @@ class SweepTable:
             (
                 self.rows.duplicated(KEY).to_numpy(),
                 "repeats an id with the same temperature and seed",
+            ),
+            (
+                ~self.rows["split"].isin(SPLITS).to_numpy(),
+                f"is in an unknown split; known are {', '.join(SPLITS)}",
             ),
             (
                 splits != self.rows.groupby("id")["split"].transform("first").to_numpy(),
@@ -246,6 +252,10 @@ class SweepTable:
             (
                 ~(np.isfinite(self.seconds) & (self.seconds > 0)).all(axis=1),
                 "has seconds that are not positive numbers",
+            ),
+            (
+                ~(np.isnan(measured) | (np.isfinite(measured) & (measured > 0))).all(axis=1),
+                "has measured seconds that are neither empty nor positive numbers",
             ),
             (~possible, "has a pass that emitted no token or more than its block size"),
             (

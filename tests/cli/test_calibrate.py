@@ -51,6 +51,35 @@ def test_a_profile_with_a_check(call, folder, tmp_path, capsys):
     assert f"in the median of {saved.check['pairs']} real decodes" in text
 
 
+def test_a_check_at_a_temperature_over_groups(call, tmp_path, capsys):
+    """Short prompts of the built-in suite; the tiny pair has few positions."""
+    out = tmp_path / "profile.json"
+    words = ("--groups", "short", "--limit", 4, "--temperature", 1, "--seeds", "3,4")
+    assert call("--out", out, "--arms", "1,2,8", "--check", 24, *words, "--max-new-tokens", 9) == 0
+    saved = Calibration.load(out)
+    assert saved.latency.sampling is not None
+    assert saved.latency.sampling.noise > 0
+    assert saved.check is not None
+    assert saved.check["pairs"] + saved.check["untimed"] == 24
+    assert saved.check["temperature"] == 1.0
+    text = capsys.readouterr().out
+    assert f"in the median of {saved.check['pairs']} real decodes at temperature 1 (95%" in text
+    assert "A temperature adds" in text
+    assert call("--out", out, "--arms", "1,2,8", "--check", 25, *words, "--max-new-tokens", 9) == 2
+    assert "25 pairs asked for; 8 texts and 3 block sizes make 1 to 24" in capsys.readouterr().err
+
+
+def test_bad_prompts_of_the_check_are_left_out(call, tmp_path, capsys):
+    """A prompt needs room for its text and one block behind it."""
+    path = tmp_path / "prompts.txt"
+    path.write_text("one two\n" + "a" * 240, encoding="utf-8")
+    words = ("--arms", "1,2,8", "--check", 2, "--prompts", path, "--max-new-tokens", 9)
+    assert call("--out", tmp_path / "profile.json", *words) == 2
+    assert "line 2: has 241 tokens; at most 239 fit" in capsys.readouterr().err
+    assert call("--out", tmp_path / "profile.json", *words, "--skip-bad") == 0
+    assert "skipped " in capsys.readouterr().err
+
+
 def test_a_sweep_is_repriced_for_this_device(call, folder, tmp_path, capsys):
     assert call("--sweep", folder / "sweep", "--out", tmp_path / "repriced") == 0
     assert "30 rows of" in capsys.readouterr().out
@@ -118,7 +147,12 @@ def test_a_foreign_sweep(call, tmp_path, capsys):
     [
         (["--profile", "p.json"], "name one with --sweep"),
         (["--profile", "p.json", "--sweep", "s", "--check", "3"], "drop --profile"),
-        (["--prompts", "p.txt"], "add --check N"),
+        (["--prompts", "p.txt"], "--prompts says what the check decodes; add --check N"),
+        (["--groups", "long"], "--groups says what the check decodes; add --check N"),
+        (["--temperature", "1"], "--temperature says what the check decodes; add --check N"),
+        (["--seeds", "1", "--check", "2"], "seeds [1] need a temperature"),
+        (["--temperature", "-1", "--check", "2"], "temperature must be 0 or more"),
+        (["--groups", "lnog", "--check", "2"], "unknown group 'lnog'"),
         (["--repeats", "0"], "--repeats must be at least 1"),
         (["--check", "-1"], "--check must be at least 0"),
         (["--max-new-tokens", "1"], "--max-new-tokens must be at least 2"),

@@ -17,7 +17,9 @@ from blockpilot_rl.decoding.calibration import (
     describe_device,
 )
 from blockpilot_rl.decoding.decoder import Decoder
-from blockpilot_rl.decoding.latency import measure_latency
+from blockpilot_rl.decoding.latency import SamplingCost
+from blockpilot_rl.decoding.measuring import measure_latency
+from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from tests.tiny_pair import PROMPTS, encode
 
@@ -83,6 +85,28 @@ def test_real_decodes_are_checked(decoder, profile):
     assert first.predicted == pytest.approx(predicted)
 
 
+def test_sampled_decodes_are_checked(decoder, profile):
+    """Each prompt with each seed is a text of its own, and sampling has its price."""
+    prompts = [encode(decoder.pair, text) for text in PROMPTS[1:3]]
+    dear = dataclasses.replace(profile, sampling=SamplingCost((1.0, 0.0), (2.0, 0.5), 0.25))
+    check = check_profile(
+        decoder, dear, prompts, 12, max_new_tokens=12, temperature=1.0, noise_seeds=(3, 5)
+    )
+    assert len(check.decodes) + check.untimed == 12
+    assert check.to_dict()["temperature"] == 1.0
+    expected = []
+    for prompt in prompts:
+        for seed in (3, 5):
+            for size in SIZES:
+                sampling = Sampling(1.0, seed=seed)
+                accepted = decoder.generate(prompt, size, 12, sampling).accepted[1:]
+                expected.append(dear.decode_seconds(size, prompt.shape[1], accepted, sampled=True))
+    assert sorted(item.predicted for item in check.decodes) == pytest.approx(
+        sorted(seconds for seconds in expected if seconds > 0)
+    )
+    assert check.decodes[0].predicted > 3
+
+
 def test_texts_without_a_decode_are_counted(trained, profile):
     """A text that ends with its first token has nothing to time."""
     first = int(Decoder(trained).prefill(encode(trained, PROMPTS[0]), 2).first_token)
@@ -94,7 +118,7 @@ def test_texts_without_a_decode_are_counted(trained, profile):
 
 @pytest.mark.parametrize("pairs", [0, 4])
 def test_too_many_pairs(decoder, profile, pairs):
-    with pytest.raises(BlockPilotError, match="1 prompts and 3 block sizes make 1 to 3"):
+    with pytest.raises(BlockPilotError, match="1 texts and 3 block sizes make 1 to 3"):
         check_profile(decoder, profile, [encode(decoder.pair, "a b")], pairs)
 
 
@@ -156,3 +180,15 @@ def test_a_check_of_a_single_decode_survives_its_file(decoder, profile, tmp_path
     assert loaded is not None
     assert np.isnan(loaded["interval"]).all()
     assert loaded["median_error"] == pytest.approx(0.1)
+
+
+def test_calibrations_of_earlier_releases_are_greedy(decoder, profile, tmp_path):
+    path = tmp_path / "profile.json"
+    Calibration.of(decoder, profile, Check((Decoded(2, 10, 20, 0.9, 1.0),))).save(path)
+    values = json.loads(path.read_text(encoding="utf-8"))
+    del values["latency"]["sampling"], values["check"]["temperature"]
+    path.write_text(json.dumps(values), encoding="utf-8")
+    loaded = Calibration.load(path)
+    assert loaded.latency == dataclasses.replace(profile, sampling=None)
+    assert loaded.check is not None
+    assert loaded.check["temperature"] == 0.0

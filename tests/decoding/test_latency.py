@@ -6,10 +6,8 @@ import math
 
 import numpy as np
 import pytest
-import torch
 
-from blockpilot_rl.decoding.decoder import Decoder
-from blockpilot_rl.decoding.latency import LatencyProfile, default_contexts, measure_latency
+from blockpilot_rl.decoding.latency import LatencyProfile, SamplingCost
 from blockpilot_rl.errors import BlockPilotError
 
 PROFILE = LatencyProfile(
@@ -19,16 +17,10 @@ PROFILE = LatencyProfile(
     read_prompt=(0.004, 0.00001),
     medians={"contexts": [10, 20]},
 )
-
-
-@pytest.fixture(scope="module")
-def decoder(trained):
-    return Decoder(trained)
-
-
-@pytest.fixture(scope="module")
-def measured(decoder):
-    return measure_latency(decoder, (1, 2, 8), contexts=(16, 48), repeats=3)
+WARM = dataclasses.replace(
+    PROFILE, sampling=SamplingCost(draft=(0.002, 0.001), verify=(0.004, 0.003), noise=0.0005)
+)
+COSTS = {"draft": [0.0, 0.0], "verify": [0.0, 0.0], "noise": 0.0}
 
 
 def test_every_pass_costs_what_its_context_costs():
@@ -39,6 +31,22 @@ def test_every_pass_costs_what_its_context_costs():
     plain = 2 * 0.03 + (20 + 21) * 0.0002
     assert PROFILE.decode_seconds(1, 20, np.array([1, 1])) == pytest.approx(plain)
     assert PROFILE.decode_seconds(4, 20, []) == 0.0
+
+
+def test_a_temperature_adds_to_every_pass_and_every_position():
+    """A block of 4 proposes 3 and chooses 4 tokens; noise reaches to the end of the last block."""
+    for size, emitted in ((4, [3, 1, 2]), (1, [1, 1])):
+        greedy = WARM.decode_seconds(size, 20, emitted)
+        assert greedy == PROFILE.decode_seconds(size, 20, emitted)
+        assert PROFILE.decode_seconds(size, 20, emitted, sampled=True) == greedy
+    added = WARM.decode_seconds(4, 20, [3, 1, 2], sampled=True) - PROFILE.decode_seconds(
+        4, 20, [3, 1, 2]
+    )
+    choosing = 0.002 + 2 * 0.001 + 0.004 + 3 * 0.003
+    assert added == pytest.approx(3 * choosing + (3 + 1 + 4) * 0.0005)
+    plain = WARM.decode_seconds(1, 20, [1, 1], sampled=True) - PROFILE.decode_seconds(1, 20, [1, 1])
+    assert plain == pytest.approx(2 * 0.004 + 2 * 0.0005)
+    assert WARM.decode_seconds(4, 20, [], sampled=True) == 0.0
 
 
 def test_acceptance_and_time_may_disagree():
@@ -54,39 +62,19 @@ def test_a_size_that_was_not_measured():
         PROFILE.decode_seconds(3, 20, [1])
 
 
-def test_survives_json(measured):
-    for profile in (PROFILE, measured):
+def test_survives_json():
+    for profile in (PROFILE, WARM):
         assert LatencyProfile.from_dict(json.loads(json.dumps(profile.to_dict()))) == profile
 
 
-def test_what_is_measured(measured):
-    assert measured.block_sizes == (1, 2, 8)
-    medians = measured.medians
-    assert (medians["contexts"], medians["repeats"]) == ([16, 48], 3)
-    draft, verify = np.array(medians["draft"]), np.array(medians["verify"])
-    assert draft.shape == verify.shape == (2, 3)
-    assert (verify > 0).all()
-    assert (draft[:, 1:] > 0).all()
-    assert (draft[:, 0] == 0).all()
-    assert measured.draft[0] == (0.0, 0.0)
-    for intercept, slope in (*measured.draft[1:], *measured.verify, measured.read_prompt):
-        assert slope >= 0
-        assert intercept + slope * 32 > 0
-
-
-def test_medians_come_with_intervals(measured):
-    for name in ("draft", "verify"):
-        middle = np.array(measured.medians[name])
-        low, high = np.moveaxis(np.array(measured.medians[f"{name}_intervals"]), -1, 0)
-        assert (low <= middle).all()
-        assert (middle <= high).all()
-        assert (low[:, 1:] < high[:, 1:]).all()
-
-
-def test_one_round_has_no_interval(decoder):
-    profile = measure_latency(decoder, (1, 4), contexts=(8, 16), repeats=1)
-    assert "verify_intervals" not in profile.medians
-    assert LatencyProfile.from_dict(json.loads(json.dumps(profile.to_dict()))) == profile
+def test_profiles_of_earlier_releases_price_as_greedy():
+    """They knew nothing of sampling, and are written again as they were read."""
+    old = {name: getattr(PROFILE, name) for name in PROFILE.to_dict()}
+    assert "sampling" not in old
+    profile = LatencyProfile.from_dict(old)
+    assert profile.sampling is None
+    assert profile.to_dict() == old
+    assert LatencyProfile.from_dict({**old, "sampling": None}) == profile
 
 
 def test_a_pass_between_two_measured_sizes():
@@ -113,6 +101,8 @@ def test_another_cost_of_further_tokens():
     assert flat.token_cost(100) == 0.0
     assert PROFILE.token_cost(0) == pytest.approx((0.05 / 0.03 - 1) / 3)
     assert steep.token_cost(100) == pytest.approx(3 * PROFILE.token_cost(100))
+    assert flat.sampling is None
+    assert WARM.scaled(2.0).sampling == SamplingCost((0.002, 0.002), (0.004, 0.006), 0.0005)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +118,12 @@ def test_another_cost_of_further_tokens():
         ({"read_prompt": [10**400, 0.0]}, "not a latency profile: OverflowError"),
         ({"block_sizes": [4, 1]}, r"block sizes \[4, 1\] must increase from 1"),
         ({"medians": None}, "medians must be an object"),
+        ({"sampling": {}}, "not a latency profile: KeyError: 'draft'"),
+        ({"sampling": {"draft": [1]}}, "not a latency profile: KeyError: 'verify'"),
+        ({"sampling": [1, 2]}, "not a latency profile: TypeError"),
+        ({"sampling": {**COSTS, "verify": [0.1]}}, "not a latency profile: ValueError"),
+        ({"sampling": {**COSTS, "noise": -1}}, "sampling has a number that is negative or not"),
+        ({"sampling": {**COSTS, "draft": [0, math.nan]}}, "sampling has a number that is negative"),
     ],
 )
 def test_what_is_no_profile(change, message):
@@ -135,60 +131,3 @@ def test_what_is_no_profile(change, message):
         LatencyProfile.from_dict({**PROFILE.to_dict(), **change})
     with pytest.raises(BlockPilotError, match="not a latency profile: KeyError: 'draft'"):
         LatencyProfile.from_dict({})
-
-
-def test_progress_and_no_cuda_call_on_a_cpu(decoder, monkeypatch):
-    """An unconditional synchronisation fails without a GPU."""
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: pytest.fail("a CUDA call"))
-    seen = []
-    measure_latency(
-        decoder, (1, 4), contexts=(8, 16), repeats=2, progress=lambda *at: seen.append(at)
-    )
-    assert seen == [(1, 2), (2, 2)]
-
-
-def test_every_size_is_warmed_up_first(decoder, monkeypatch):
-    """z-lab/dflash#135: 43 tokens per second cold, 69 warm."""
-    sizes = []
-    warm_up = decoder.warm_up
-    monkeypatch.setattr(decoder, "warm_up", lambda s: sizes.append(tuple(s)) or warm_up(s))
-    measure_latency(decoder, (1, 16), contexts=(8, 16), repeats=1)
-    assert sizes == [(1, 16)]
-
-
-def test_measuring_leaves_no_trace(decoder, trained):
-    ids = torch.arange(3, 12)[None]
-    before = Decoder(trained).generate(ids, 8, 30)
-    measure_latency(decoder, (1, 8), contexts=(8, 16), repeats=1)
-    after = decoder.generate(ids, 8, 30)
-    assert (after.tokens, after.accepted) == (before.tokens, before.accepted)
-
-
-def test_contexts_fit_the_model(decoder):
-    assert default_contexts(10_000) == (96, 192, 288, 384)
-    assert default_contexts(232) == (58, 116, 174, 232)
-    assert measure_latency(decoder, (1, 16), repeats=1).medians["contexts"] == [58, 116, 174, 232]
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"contexts": (8, 8)},
-        {"contexts": (8,)},
-        {"contexts": (1, 8)},
-        {"repeats": 0},
-        {"block_sizes": ()},
-        {"block_sizes": (), "contexts": None},
-    ],
-)
-def test_an_empty_grid(decoder, settings):
-    with pytest.raises(BlockPilotError, match="two contexts of two or more tokens and one repeat"):
-        measure_latency(decoder, **{"block_sizes": (1, 4), "contexts": (8, 16), **settings})
-
-
-def test_a_target_alone(trained):
-    alone = Decoder(dataclasses.replace(trained, drafter=None))
-    profile = measure_latency(alone, (1,), contexts=(8, 16), repeats=1)
-    assert profile.read_prompt == (0.0, 0.0)
-    with pytest.raises(BlockPilotError, match="need a drafter"):
-        measure_latency(alone, (1, 2), contexts=(8, 16), repeats=1)

@@ -116,3 +116,11 @@ def test_greedy_needs_no_noise() -> None:
     assert sampler.sampling.is_greedy
     assert int(sampler.choose(torch.tensor([[0.0, 3.0, 1.0, 3.0]]), 0)) == 1
     assert not sampler._noise
+
+
+def test_forgotten_noise_is_made_anew() -> None:
+    sampler = Sampler(Sampling(1.0, seed=3), 100)
+    before = sampler.noise(4, 3, torch.device("cpu"))
+    sampler.forget()
+    assert not sampler._noise
+    assert torch.equal(sampler.noise(4, 3, torch.device("cpu")), before)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from blockpilot_rl.decoding.smoothing import smooth_lines
+from blockpilot_rl.decoding.smoothing import fit_line, smooth_lines
 
 
 def measured_grid(sizes, contexts, rounds, noise, rng, level=lambda b: 0.03 + 0.001 * b):
@@ -54,6 +54,12 @@ def test_noise_does_not_pick_the_arm_but_structure_stays():
     levels = predicted(smooth_lines(sizes, contexts, samples), contexts).mean(axis=0)
     assert levels[1] > levels[4] + 0.010
     assert levels[2] > levels[4] + 0.007
+
+
+def test_a_line_has_no_negative_part():
+    places = np.array([0.0, 1.0, 3.0])
+    np.testing.assert_allclose(fit_line(places, 2 + 0.5 * places), (2, 0.5))
+    np.testing.assert_allclose(fit_line(places, np.array([3.0, 2.0, 1.0])), (2, 0), atol=1e-12)
 
 
 def test_lines_have_no_negative_part():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from blockpilot_rl.decoding.latency import LatencyProfile
+from blockpilot_rl.decoding.latency import LatencyProfile, SamplingCost
 from blockpilot_rl.decoding.replay import Trace
 from blockpilot_rl.evaluation.step_rules import (
     Always,
@@ -21,6 +21,7 @@ PROFILE = LatencyProfile(
     verify=((1.0, 0.01), (1.2, 0.01), (1.9, 0.012)),
     read_prompt=(0.05, 0.001),
     medians={},
+    sampling=SamplingCost(draft=(0.1, 0.05), verify=(0.2, 0.07), noise=0.03),
 )
 
 
@@ -32,8 +33,11 @@ def random_trace(rng: np.random.Generator, steps: int, sizes: tuple[int, ...] = 
     return Trace(np.minimum(right, left).astype(np.int16), confidences.astype(np.float16))
 
 
-def padded(traces: list[Trace], prompt_tokens: list[int]) -> StepTraces:
-    return StepTraces.pad(SIZES, traces, np.array(prompt_tokens))
+def padded(
+    traces: list[Trace], prompt_tokens: list[int], sampled: list[bool] | None = None
+) -> StepTraces:
+    warm = np.zeros(len(traces), dtype=bool) if sampled is None else np.array(sampled)
+    return StepTraces.pad(SIZES, traces, np.array(prompt_tokens), warm)
 
 
 def schedules(emitted: np.ndarray, at: int = 0):
@@ -59,7 +63,7 @@ def test_the_oracle_is_the_best_of_all_schedules(kind, seed):
         times = []
         for schedule in schedules(emitted):
             seconds = sum(
-                rounds.lines[action, 0] + rounds.lines[action, 1] * (tokens + at)
+                rounds.lines[row, action, 0] + rounds.lines[row, action, 1] * (tokens + at)
                 for at, action in schedule
             )
             if any(rounds.drafts[action] for _, action in schedule):
@@ -82,12 +86,27 @@ def test_plain_decoding_reads_no_prompt():
 def test_a_fixed_size_takes_what_the_profile_predicts(arm):
     rng = np.random.default_rng(3)
     traces = [random_trace(rng, steps) for steps in (9, 4)]
-    walked = Rounds.of_blocks(padded(traces, [20, 7]), PROFILE).walk(Always(arm))
+    warm = [False, True]
+    walked = Rounds.of_blocks(padded(traces, [20, 7], warm), PROFILE).walk(Always(arm))
     predicted = [
-        PROFILE.decode_seconds(SIZES[arm], tokens, trace.trajectory(arm))
-        for trace, tokens in zip(traces, (20, 7), strict=True)
+        PROFILE.decode_seconds(SIZES[arm], tokens, trace.trajectory(arm), sampled)
+        for trace, tokens, sampled in zip(traces, (20, 7), warm, strict=True)
     ]
     np.testing.assert_allclose(walked, predicted)
+
+
+def test_sampling_a_prefix_costs_the_whole_draft_and_its_own_choices():
+    """And noise up to the end of the last block that was drafted, not of what was verified."""
+    trace = Trace(np.array([[1, 2, 2], [1, 1, 1]], np.int16), np.full((2, 3), 0.5, np.float16))
+    greedy, warm = (
+        Rounds.of_prefixes(padded([trace], [10], [sampled]), PROFILE) for sampled in (False, True)
+    )
+    added = (warm.lines - greedy.lines)[0, :, 0]
+    np.testing.assert_allclose(added, 0.1 + 2 * 0.05 + 0.2 + 0.07 * np.arange(4))
+    np.testing.assert_array_equal((warm.lines - greedy.lines)[..., 1], 0)
+    whole = [rounds.walk(Always(3))[0] for rounds in (greedy, warm)]
+    assert whole[1] - whole[0] == pytest.approx(added[3] + 4 * 0.03)
+    assert warm.oracle()[0] <= whole[1]
 
 
 def test_a_prefix_costs_the_whole_draft_and_its_own_tokens():
@@ -99,8 +118,8 @@ def test_a_prefix_costs_the_whole_draft_and_its_own_tokens():
     np.testing.assert_array_equal(rounds.emitted[0, 0], [1, 2, 3, 4])
     np.testing.assert_array_equal(rounds.emitted[0, 2], [1, 2, 2, 2])
     # Verifying 3 tokens lies halfway between 2 and 4.
-    np.testing.assert_allclose(rounds.lines[2], [0.3 + (1.2 + 1.9) / 2, 0.001 + 0.011])
-    np.testing.assert_allclose(rounds.lines[3], [0.3 + 1.9, 0.001 + 0.012])
+    np.testing.assert_allclose(rounds.lines[0, 2], [0.3 + (1.2 + 1.9) / 2, 0.001 + 0.011])
+    np.testing.assert_allclose(rounds.lines[0, 3], [0.3 + 1.9, 0.001 + 0.012])
     # All of the block at once is best here, as knowing the future tells.
     np.testing.assert_allclose(rounds.oracle(), rounds.walk(Always(3)))
 
@@ -149,7 +168,7 @@ def test_recent_acceptance_takes_the_best_expected_rate():
     traces = padded([random_trace(np.random.default_rng(0), 6)], [10])
     rounds = Rounds.of_blocks(traces, PROFILE)
     rule = RecentAcceptance(rounds, 0.9, (1.0, 1.0))
-    seconds = rounds.lines[:, 0] + rounds.lines[:, 1] * 12
+    seconds = rounds.lines[0, :, 0] + rounds.lines[0, :, 1] * 12
     expected = int((np.array([1.0, 1.5, 1.875]) / seconds).argmax())
     assert rule.choose(np.array([0]), np.array([2])).tolist() == [expected]
     # A block of 4 that emits 3 has 2 accepted drafts and a rejected one.
@@ -174,7 +193,8 @@ def test_the_rate_of_acceptance():
 
 def test_fixed_sizes_lie_above_the_oracle_and_selection_keeps_rows():
     rng = np.random.default_rng(8)
-    traces = padded([random_trace(rng, int(n)) for n in rng.integers(5, 60, size=30)], [12] * 30)
+    lengths = rng.integers(5, 60, size=30)
+    traces = padded([random_trace(rng, int(n)) for n in lengths], [12] * 30, [True, False] * 15)
     blocks = Rounds.of_blocks(traces, PROFILE)
     oracle = blocks.oracle()
     for arm in range(3):

@@ -373,6 +373,20 @@ def test_measured_rows(table, decoder):
     assert there.any(axis=1).sum() == 2
     assert (measured.measured_seconds[[1, 3]] > 0).all()
     assert np.isnan(table.measured_seconds).all()
+    counts = {"decodes": 2 * len(ARMS), "other_texts": 0}
+    assert measured.metadata.provenance == {**table.metadata.provenance, "measured": counts}
+
+
+def test_seconds_of_another_text_are_not_recorded(table, decoder):
+    """As rounding in bfloat16 leads to: here one recorded token of row 3 is another."""
+    tokens = [row.copy() for row in table.output_tokens]
+    tokens[3][-1] = 60 if tokens[3][-1] != 60 else 61
+    other = dataclasses.replace(table, output_tokens=tokens)
+    measured = measure_rows(decoder, other, PROMPTS, [3, 1])
+    assert np.isnan(measured.measured_seconds[3]).all()
+    assert (measured.measured_seconds[1] > 0).all()
+    counts = {"decodes": 2 * len(ARMS), "other_texts": len(ARMS)}
+    assert measured.metadata.provenance["measured"] == counts
 
 
 def test_sampled_rows_are_measured_as_they_were_sampled(warm, decoder, monkeypatch):

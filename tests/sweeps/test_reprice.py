@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from blockpilot_rl.decoding.calibration import Calibration
-from blockpilot_rl.decoding.latency import LatencyProfile
+from blockpilot_rl.decoding.latency import LatencyProfile, SamplingCost
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.sweeps.reprice import predict_seconds, reprice
+from blockpilot_rl.sweeps.reprice import describe_pricing, predict_seconds, reprice
 from blockpilot_rl.sweeps.table import SweepTable
 from tests.synthetic import ARMS, synthetic_table
 
@@ -19,7 +19,11 @@ FLAT = LatencyProfile(
     read_prompt=(0.001, 1e-5),
     medians={"contexts": [10, 20]},
 )
-RECORDED = {"cpu": "the first processor", "ended_with_first_token": ["abc"]}
+RECORDED = {
+    "cpu": "the first processor",
+    "ended_with_first_token": ["abc"],
+    "measured": {"decodes": 5, "other_texts": 1},
+}
 OTHER_DEVICE = Calibration(
     target="synthetic-target",
     drafter="synthetic-drafter",
@@ -42,6 +46,34 @@ def test_seconds_are_those_of_the_profile():
         for row in table.accepted
     ]
     np.testing.assert_allclose(predict_seconds(table, FLAT), expected)
+
+
+def test_rows_at_a_temperature_pay_for_sampling():
+    """A sampled row costs more than a greedy one of the same accepted lengths, long blocks most."""
+    table = synthetic_table(4)
+    warm = dataclasses.replace(table, rows=table.rows.assign(temperature=[0.0, 1.0, 0.0, 0.7]))
+    profile = dataclasses.replace(FLAT, sampling=SamplingCost((0.001, 0.002), (0.003, 0.004), 5e-4))
+    greedy, seconds = predict_seconds(table, profile), predict_seconds(warm, profile)
+    np.testing.assert_array_equal(greedy, predict_seconds(table, FLAT))
+    np.testing.assert_array_equal(seconds[[0, 2]], greedy[[0, 2]])
+    assert (seconds[[1, 3]] > greedy[[1, 3]]).all()
+    added = (seconds - greedy)[[1, 3]] / table.passes[[1, 3]]
+    assert (np.diff(added, axis=1) > 0).all()
+    for row in (1, 3):
+        for column, arm in enumerate(ARMS):
+            expected = profile.decode_seconds(arm, 20, table.accepted[row][column], sampled=True)
+            assert seconds[row, column] == pytest.approx(expected)
+    np.testing.assert_array_equal(predict_seconds(warm, FLAT), greedy)
+
+
+def test_a_profile_that_does_not_know_sampling_says_so():
+    table = synthetic_table(4)
+    warm = dataclasses.replace(table, rows=table.rows.assign(temperature=[0.0, 1.0, 0.0, 0.7]))
+    assert describe_pricing(reprice(table, OTHER_DEVICE)) == []
+    (line,) = describe_pricing(reprice(warm, OTHER_DEVICE))
+    assert "2 rows at a temperature are priced like greedy ones" in line
+    known = dataclasses.replace(FLAT, sampling=SamplingCost((0.0, 0.0), (0.0, 0.0), 0.0))
+    assert describe_pricing(reprice(warm, dataclasses.replace(OTHER_DEVICE, latency=known))) == []
 
 
 def test_only_what_belongs_to_the_device_changes(tmp_path):
@@ -69,6 +101,7 @@ def test_only_what_belongs_to_the_device_changes(tmp_path):
     assert metadata.provenance["cpu"] != "the first processor"
     assert metadata.provenance["ended_with_first_token"] == ["abc"]
     assert metadata.provenance["calibration"]["cpu"] == "another processor"
+    assert "measured" not in metadata.provenance
     renewed = ("latency", "latency_dtype", "device", "provenance")
     for field in dataclasses.fields(metadata):
         if field.name not in renewed:

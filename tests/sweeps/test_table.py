@@ -214,6 +214,10 @@ def with_first(value):
         (set_cell("temperature", -0.5), "a temperature that is not 0 or more"),
         (set_cell("temperature", np.inf), "a temperature that is not 0 or more"),
         (set_cell("prompt_tokens", -3), "a number of prompt tokens that is not positive"),
+        (set_cell("measured_seconds_8", 0.0), "measured seconds that are neither empty nor"),
+        (set_cell("measured_seconds_8", -1.0), "measured seconds that are neither empty nor"),
+        (set_cell("measured_seconds_1", np.inf), "measured seconds that are neither empty nor"),
+        (set_cell("split", "tset"), "an unknown split; known are drafter, train, validation, test"),
     ],
 )
 def test_a_broken_row_is_named(sweep, change, message):

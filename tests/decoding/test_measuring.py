@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from blockpilot_rl.decoding import sampling
+from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.latency import LatencyProfile, SamplingCost, noise_positions
+from blockpilot_rl.decoding.measuring import _sampling_cost, default_contexts, measure_latency
+from blockpilot_rl.decoding.sampling import Sampling
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.sweeps.prompts import builtin_suite
+from tests.tiny_pair import encode
+
+
+@pytest.fixture(scope="module")
+def decoder(trained):
+    return Decoder(trained)
+
+
+@pytest.fixture(scope="module")
+def measured(decoder):
+    return measure_latency(decoder, (1, 2, 8), contexts=(16, 48), repeats=3)
+
+
+def test_what_is_measured(measured):
+    assert measured.block_sizes == (1, 2, 8)
+    medians = measured.medians
+    assert (medians["contexts"], medians["repeats"]) == ([16, 48], 3)
+    draft, verify = np.array(medians["draft"]), np.array(medians["verify"])
+    assert draft.shape == verify.shape == (2, 3)
+    assert (verify > 0).all()
+    assert (draft[:, 1:] > 0).all()
+    assert (draft[:, 0] == 0).all()
+    assert measured.draft[0] == (0.0, 0.0)
+    for intercept, slope in (*measured.draft[1:], *measured.verify, measured.read_prompt):
+        assert slope >= 0
+        assert intercept + slope * 32 > 0
+
+
+def test_medians_come_with_intervals(measured):
+    for name in ("draft", "verify"):
+        middle = np.array(measured.medians[name])
+        low, high = np.moveaxis(np.array(measured.medians[f"{name}_intervals"]), -1, 0)
+        assert (low <= middle).all()
+        assert (middle <= high).all()
+        assert (low[:, 1:] < high[:, 1:]).all()
+
+
+def test_what_a_temperature_adds_is_measured(decoder, monkeypatch):
+    """Choosing takes 4 ms a token, proposing 2 ms, noise 3 ms a position, or more: it sleeps."""
+    gumbel = sampling.gumbel
+
+    def slowly(seconds, action):
+        def slow(self, logits, noise):
+            time.sleep(0.0 if self.is_greedy else seconds * len(logits))
+            return action(self, logits, noise)
+
+        return slow
+
+    monkeypatch.setattr(Sampling, "choose", slowly(0.004, Sampling.choose))
+    monkeypatch.setattr(Sampling, "propose", slowly(0.002, Sampling.propose))
+    monkeypatch.setattr(sampling, "gumbel", lambda *place: time.sleep(0.003) or gumbel(*place))
+    profile = measure_latency(decoder, (1, 2, 8), contexts=(16, 48), repeats=5)
+    assert profile.sampling is not None
+    draft, verify = profile.sampling.lines((8,))
+    assert verify[0] > 0.75 * 8 * 0.004
+    assert draft[0] > 0.75 * 7 * 0.002
+    assert profile.sampling.noise >= 0.003
+    assert np.shape(profile.medians["sampling"]["draft"]) == (3,)
+    assert LatencyProfile.from_dict(json.loads(json.dumps(profile.to_dict()))) == profile
+
+
+def test_what_a_temperature_adds_is_fitted():
+    sizes = (1, 2, 8)
+    cost = SamplingCost(draft=(0.001, 0.002), verify=(0.003, 0.004), noise=0.005)
+    noise = np.array([[0.005, 0.1], [0.005, 0.001], [0.005, 0.005]])
+    fitted = _sampling_cost(sizes, np.stack(cost.lines(sizes)), noise)
+    assert fitted.draft == pytest.approx(cost.draft)
+    assert fitted.verify == pytest.approx(cost.verify)
+    assert fitted.noise == 0.005
+    alone = _sampling_cost((1,), np.array([[0.0], [0.003]]), noise[:1])
+    assert (alone.draft, alone.verify) == ((0.0, 0.0), (pytest.approx(0.003), 0.0))
+
+
+def test_noise_is_made_for_the_positions_that_are_priced(decoder, monkeypatch):
+    """Once for each, also if the prompt was decoded before."""
+    made = []
+    gumbel = sampling.gumbel
+    monkeypatch.setattr(sampling, "gumbel", lambda *place: made.append(place) or gumbel(*place))
+    ids, warm = encode(decoder.pair, "a b c d"), Sampling(1.0, seed=7)
+    prefill = decoder.prefill(ids, 20, 8, warm)
+    for size in (1, 4, 8, 4):
+        made.clear()
+        generation = decoder.decode(prefill, size)
+        assert len(made) == noise_positions(size, generation.accepted[1:])
+        assert len(set(made)) == len(made)
+
+
+def test_one_round_has_no_interval(decoder):
+    profile = measure_latency(decoder, (1, 4), contexts=(8, 16), repeats=1)
+    assert "verify_intervals" not in profile.medians
+    assert LatencyProfile.from_dict(json.loads(json.dumps(profile.to_dict()))) == profile
+
+
+def test_progress_and_no_cuda_call_on_a_cpu(decoder, monkeypatch):
+    """An unconditional synchronisation fails without a GPU."""
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: pytest.fail("a CUDA call"))
+    seen = []
+    measure_latency(
+        decoder, (1, 4), contexts=(8, 16), repeats=2, progress=lambda *at: seen.append(at)
+    )
+    assert seen == [(1, 2), (2, 2)]
+
+
+def test_every_size_is_warmed_up_first(decoder, monkeypatch):
+    """z-lab/dflash#135: 43 tokens per second cold, 69 warm."""
+    sizes = []
+    warm_up = decoder.warm_up
+    monkeypatch.setattr(decoder, "warm_up", lambda s: sizes.append(tuple(s)) or warm_up(s))
+    measure_latency(decoder, (1, 16), contexts=(8, 16), repeats=1)
+    assert sizes == [(1, 16)]
+
+
+def test_measuring_leaves_no_trace(decoder, trained):
+    ids = torch.arange(3, 12)[None]
+    before = Decoder(trained).generate(ids, 8, 30)
+    measure_latency(decoder, (1, 8), contexts=(8, 16), repeats=1)
+    after = decoder.generate(ids, 8, 30)
+    assert (after.tokens, after.accepted) == (before.tokens, before.accepted)
+
+
+def test_contexts_fit_the_model(decoder):
+    assert default_contexts(10_000) == (128, 256, 512, 1024)
+    assert default_contexts(232) == (29, 58, 116, 232)
+    assert measure_latency(decoder, (1, 16), repeats=1).medians["contexts"] == [29, 58, 116, 232]
+
+
+def test_contexts_cover_the_builtin_suite():
+    """The groups `long` and `multi-turn` have the longest prompts; about 4 characters a token."""
+    suite = builtin_suite(60, groups=("long", "multi-turn"))
+    longest = max(sum(len(message.content) for message in prompt.messages) for prompt in suite)
+    assert longest / 4 < default_contexts(10_000)[-1] < longest
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"contexts": (8, 8)},
+        {"contexts": (8,)},
+        {"contexts": (1, 8)},
+        {"repeats": 0},
+        {"block_sizes": ()},
+        {"block_sizes": (), "contexts": None},
+    ],
+)
+def test_an_empty_grid(decoder, settings):
+    with pytest.raises(BlockPilotError, match="two contexts of two or more tokens and one repeat"):
+        measure_latency(decoder, **{"block_sizes": (1, 4), "contexts": (8, 16), **settings})
+
+
+def test_a_target_alone(trained):
+    alone = Decoder(dataclasses.replace(trained, drafter=None))
+    profile = measure_latency(alone, (1,), contexts=(8, 16), repeats=1)
+    assert profile.read_prompt == (0.0, 0.0)
+    with pytest.raises(BlockPilotError, match="need a drafter"):
+        measure_latency(alone, (1, 2), contexts=(8, 16), repeats=1)
