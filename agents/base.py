@@ -106,7 +106,8 @@ class Agent(ABC, Generic[H]):
         Args:
             train: Prompts to learn from.
             validation: Prompts to choose among candidates by. Without enough of them a fifth of
-                the training prompts takes their place.
+                the training prompts takes their place. What chooses by cross-validation learns
+                from them too.
             monitor: Watches the learning.
             total_timesteps: Steps to take in this call; None for `planned_timesteps`. Closed forms
                 take none.
@@ -127,16 +128,27 @@ class Agent(ABC, Generic[H]):
             self.num_timesteps = 0
         else:
             self._problem.states(train)
-        if validation is None or validation.rows["id"].nunique() < MIN_VALIDATION:
-            train, validation = self._hold_out(train, monitor)
+        train, validation = self._parts(train, validation, monitor)
         steps = self.planned_timesteps if total_timesteps is None else total_timesteps
         self._fit(train, validation, monitor, self.num_timesteps + steps)
-        monitor.conclude(self, validation)
+        self._conclude(validation, monitor)
         return self
 
     @abstractmethod
     def _fit(self, train: SweepTable, validation: SweepTable, monitor: Monitor, until: int) -> None:
         """Learn until `num_timesteps` reaches `until`, anew if it is 0; `problem` is known."""
+
+    def _parts(
+        self, train: SweepTable, validation: SweepTable | None, monitor: Monitor
+    ) -> tuple[SweepTable, SweepTable]:
+        """The rows to learn from and those to choose among candidates by."""
+        if validation is None or validation.rows["id"].nunique() < MIN_VALIDATION:
+            return self._hold_out(train, monitor)
+        return train, validation
+
+    def _conclude(self, validation: SweepTable, monitor: Monitor) -> None:
+        """Score what was learned on rows that it was not fitted to."""
+        monitor.conclude(self, validation, self.choose(validation))
 
     @abstractmethod
     def predict(self, states: np.ndarray) -> np.ndarray:
@@ -328,10 +340,10 @@ def standardisation(states: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
     Returns:
         Mean and scale, `[width]`, float32.
     """
-    wide = states.astype(np.float64)
-    mean, scale = wide.mean(axis=0), wide.std(axis=0)
+    mean: np.ndarray = states.mean(axis=0, dtype=np.float64)
+    scale: np.ndarray = states.std(axis=0, dtype=np.float64)
     # What rounding leaves of a constant must not be blown up to a feature.
-    scale[scale <= 1e-6 * np.abs(wide).max(axis=0)] = 1.0
+    scale[scale <= 1e-6 * np.abs(states).max(axis=0)] = 1.0
     return torch.tensor(mean, dtype=torch.float32), torch.tensor(scale, dtype=torch.float32)
 
 

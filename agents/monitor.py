@@ -118,7 +118,7 @@ class Monitor:
         Returns:
             Mean speedup over plain decoding.
         """
-        score = self._score(agent, validation)
+        score = self._score(agent, validation, agent.choose(validation))
         self._record(step, score)
         if self._on_progress is not None:
             self._on_progress(min(step, total), total)
@@ -126,12 +126,17 @@ class Monitor:
             self._on_score(step, score)
         return score.reward
 
-    def conclude(self, agent: Agent[Any], validation: SweepTable) -> None:
+    def conclude(self, agent: Agent[Any], validation: SweepTable, choices: np.ndarray) -> None:
         """Score the agent that learning ended with; of a closed form it is the whole record.
 
         TensorBoard gets the hyperparameters beside this score.
+
+        Args:
+            agent: The agent.
+            validation: The rows to score it on.
+            choices: Arm indices that it chose for them, without having been fitted to them, `[n]`.
         """
-        self.result = self._score(agent, validation)
+        self.result = self._score(agent, validation, choices)
         if not self.history:
             self._record(0, self.result)
         if self._writer is not None:
@@ -164,8 +169,9 @@ class Monitor:
         if self._writer is not None:
             self._writer.close()
 
-    def _score(self, agent: Agent[Any], validation: SweepTable) -> Score:
-        return Score.of(validation, agent.choose(validation), agent.problem.best_fixed)
+    @staticmethod
+    def _score(agent: Agent[Any], validation: SweepTable, choices: np.ndarray) -> Score:
+        return Score.of(validation, choices, agent.problem.best_fixed)
 
     def _record(self, step: int, score: Score) -> None:
         self.history.append((step, score))

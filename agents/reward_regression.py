@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from scipy.linalg import eigh
 
 from blockpilot_rl.agents.base import PolicyAgent, standardisation
 from blockpilot_rl.agents.full_information import FullInformationAgent, NetworkHyperparams
 from blockpilot_rl.agents.hyperparameters import require
 from blockpilot_rl.agents.monitor import Monitor
+from blockpilot_rl.agents.pooling import pooled_speedups
+from blockpilot_rl.agents.ridge_path import RidgePath
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import SweepTable
 
 MODELS = ("ridge", "mlp")
+TARGETS = ("pooled", "recorded")
 
 
 @dataclass(frozen=True)
@@ -26,33 +27,46 @@ class RewardRegressionHyperparams(NetworkHyperparams):
 
     Attributes:
         model: `ridge`, in closed form, or `mlp`.
+        target: What the ridge regression is fitted to: speedups as `recorded`, or with the
+            acceptance of all arms of a row `pooled`.
         alphas: Penalties of the ridge regression to choose among, on standardised states.
-        folds: Parts of the training prompts that the choice is cross-validated on.
+        folds: Parts of the prompts that the choice is cross-validated on.
+        repeats: Times that the prompts are parted anew for it.
     """
 
     model: str
+    target: str
     alphas: tuple[float, ...]
     folds: int
+    repeats: int
 
     def __post_init__(self) -> None:
         """Check the values."""
         super().__post_init__()
         require(self.model in MODELS, f"model must be {' or '.join(MODELS)}, not {self.model!r}")
+        require(
+            self.target in TARGETS, f"target must be {' or '.join(TARGETS)}, not {self.target!r}"
+        )
         require(len(self.alphas) > 0, "alphas must hold at least one value")
         require(all(alpha > 0 for alpha in self.alphas), "alphas must be positive")
         require(self.folds >= 2, "folds must be at least 2")
+        require(self.repeats >= 1, "repeats must be at least 1")
 
 
 class RewardRegressionAgent(FullInformationAgent[RewardRegressionHyperparams]):
     """Predicts every arm's gain over the best fixed size and takes the best.
 
-    The ridge penalty is chosen by cross-validation on the training prompts: by the mean reward of
-    the choices on the prompts left out, not by the error of the predictions. Of equally good
-    penalties the strongest is taken; a very strong one leaves the best fixed size.
+    The ridge regression learns from the training and the validation prompts, as cross-validation on
+    them does all that a validation split is for. It chooses the penalty: by the mean reward of the
+    choices on the prompts left out, not by the error of the predictions. Of equally good penalties
+    the strongest is taken; a very strong one leaves the best fixed size. And it gives the score:
+    that of the choices for prompts which were left out.
     """
 
     algorithm = "reward-regression"
     Hyperparams = RewardRegressionHyperparams
+
+    _left_out_arms: np.ndarray
 
     @property
     def planned_timesteps(self) -> int:
@@ -69,16 +83,34 @@ class RewardRegressionAgent(FullInformationAgent[RewardRegressionHyperparams]):
     def _loss(self, scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.mse_loss(scores, targets)
 
+    def _parts(
+        self, train: SweepTable, validation: SweepTable | None, monitor: Monitor
+    ) -> tuple[SweepTable, SweepTable]:
+        if not self._closed_form:
+            return super()._parts(train, validation, monitor)
+        prompts = "training prompts" if validation is None else "training and validation prompts"
+        monitor.note(
+            f"the ridge regression learns from all {prompts}; its penalty and its score are "
+            "cross-validated on them"
+        )
+        return train, train if validation is None else validation
+
     def _fit(self, train: SweepTable, validation: SweepTable, monitor: Monitor, until: int) -> None:
         if not self._closed_form:
             super()._fit(train, validation, monitor, until)
             return
-        states = self.problem.states(train)
+        tables = [train] if validation is train else [train, validation]
+        states = np.concatenate([self.problem.states(table) for table in tables])
         mean, scale = standardisation(states)
-        inputs = ((states - mean.numpy()) / scale.numpy()).astype(np.float64)
-        gains = self.problem.gains(train)
-        alpha = self._choose_alpha(inputs, gains, train.rows["id"].to_numpy(), monitor)
-        ((weights, intercept),) = ridge_path(inputs, gains, [alpha])
+        inputs = states.astype(np.float64)
+        inputs -= mean.numpy()
+        inputs /= scale.numpy()
+        gains = np.concatenate([self.problem.gains(table) for table in tables])
+        path = RidgePath.of(inputs, self._ridge_targets(tables, gains))
+        ids = np.concatenate([table.rows["id"].to_numpy() for table in tables])
+        alpha, left_out = self._cross_validate(path, gains, ids, monitor)
+        self._left_out_arms = left_out[:, len(gains) - len(validation) :]
+        weights, intercept = path.fit(alpha)
         self.policy = BlockSizePolicy.from_layers(
             self._policy_config(),
             [(torch.from_numpy(weights.T), torch.from_numpy(intercept))],
@@ -86,29 +118,49 @@ class RewardRegressionAgent(FullInformationAgent[RewardRegressionHyperparams]):
             scale,
         )
 
-    def _choose_alpha(
-        self, inputs: np.ndarray, gains: np.ndarray, ids: np.ndarray, monitor: Monitor
-    ) -> float:
-        """Choose the penalty by the gain of its choices on prompts it was not fitted to."""
-        alphas = sorted(self.hyperparams.alphas, reverse=True)
+    def _conclude(self, validation: SweepTable, monitor: Monitor) -> None:
+        if not self._closed_form:
+            super()._conclude(validation, monitor)
+            return
+        arms = self._left_out_arms
+        rows = np.tile(np.arange(len(validation)), len(arms))
+        monitor.conclude(self, validation.select_rows(rows), arms.ravel())
+
+    def _ridge_targets(self, tables: list[SweepTable], gains: np.ndarray) -> np.ndarray:
+        """What to fit, `[n, arms]`; its mean is that of the recorded gains whatever it is."""
+        if self.hyperparams.target == "recorded":
+            return gains
+        speedups = np.concatenate([pooled_speedups(table) for table in tables])
+        pooled = speedups - speedups[:, [self.problem.best_fixed_arm]]
+        return np.asarray(pooled - pooled.mean(axis=0) + gains.mean(axis=0))
+
+    def _cross_validate(
+        self, path: RidgePath, gains: np.ndarray, ids: np.ndarray, monitor: Monitor
+    ) -> tuple[float, np.ndarray]:
+        """Choose the penalty by the gain of its choices on prompts it was not fitted to.
+
+        Returns:
+            The penalty, and its choices of each repeat for every row when it was left out,
+            `[repeats, n]`.
+        """
+        settings, rng = self.hyperparams, np.random.default_rng(self.seed)
+        alphas = np.array(sorted(settings.alphas, reverse=True))
         prompts, prompt = np.unique(ids, return_inverse=True)
-        if len(alphas) == 1 or len(prompts) < 2:
-            return alphas[0]
-        folds = min(self.hyperparams.folds, len(prompts))
-        fold = (np.random.default_rng(self.seed).permutation(len(prompts)) % folds)[prompt]
-        earned = np.zeros(len(alphas))
-        for part in range(folds):
-            inside, outside = fold != part, fold == part
-            for index, (weights, intercept) in enumerate(
-                ridge_path(inputs[inside], gains[inside], alphas)
-            ):
-                arms = (inputs[outside] @ weights + intercept).argmax(axis=1)
-                earned[index] += gains[outside][np.arange(len(arms)), arms].sum()
-        for step, gain in enumerate(earned / len(gains)):
+        if len(prompts) < 2:
+            # Nothing can be left out, and a single state tells nothing.
+            return float(alphas[0]), np.full((1, len(gains)), gains.mean(axis=0).argmax())
+        arms = np.zeros((len(alphas), settings.repeats, len(gains)), dtype=np.int64)
+        for repeat in range(settings.repeats):
+            fold = (rng.permutation(len(prompts)) % settings.folds)[prompt]
+            for part in np.unique(fold):
+                rows = fold == part
+                arms[:, repeat, rows] = path.predict_left_out(alphas, rows).argmax(axis=2)
+        earned = gains[np.arange(len(gains)), arms].mean(axis=(1, 2))
+        for step, gain in enumerate(earned):
             monitor.scalar("train/cross_validated_gain", float(gain), step)
-        best = alphas[int(earned.argmax())]
-        monitor.scalar("train/alpha", best, 0)
-        return best
+        best = int(earned.argmax())
+        monitor.scalar("train/alpha", float(alphas[best]), 0)
+        return float(alphas[best]), arms[best]
 
     def _save_model(self, folder: Path) -> None:
         if self._closed_form:
@@ -121,32 +173,3 @@ class RewardRegressionAgent(FullInformationAgent[RewardRegressionHyperparams]):
             PolicyAgent._load_model(self, folder)
         else:
             super()._load_model(folder)
-
-
-def ridge_path(
-    inputs: np.ndarray, targets: np.ndarray, penalties: Sequence[float]
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Fit ridge regressions with an unpenalised intercept, one per penalty.
-
-    One eigendecomposition, of the smaller of the two Gram matrices, serves all of them.
-
-    Args:
-        inputs: `[n, width]`.
-        targets: `[n, outputs]`.
-        penalties: Strengths, on the sum of squared errors.
-
-    Returns:
-        Weights `[width, outputs]` and intercept `[outputs]` for each penalty.
-    """
-    input_mean, target_mean = inputs.mean(axis=0), targets.mean(axis=0)
-    centred, wanted = inputs - input_mean, targets - target_mean
-    wide = centred.shape[1] > centred.shape[0]
-    values, vectors = eigh(centred @ centred.T if wide else centred.T @ centred)
-    # The left factor turns coordinates in the eigenbasis into weights.
-    left = centred.T @ vectors if wide else vectors
-    moment = vectors.T @ (wanted if wide else centred.T @ wanted)
-    path = []
-    for penalty in penalties:
-        weights = left @ (moment / (values.clip(min=0) + penalty)[:, None])
-        path.append((weights, target_mean - input_mean @ weights))
-    return path

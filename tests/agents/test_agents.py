@@ -228,7 +228,7 @@ def _held_out(train, agent):
 def test_without_enough_validation_prompts_training_ones_take_their_place(tables, validation):
     monitor = Monitor()
     few = None if validation == "none" else tables[1].select_rows(np.arange(5))
-    agent = brief("reward-regression").learn(tables[0], few, monitor)
+    agent = brief("supervised").learn(tables[0], few, monitor)
     assert "held-out training prompts" in monitor.notes[0]
     assert monitor.result == Score.of(*_held_out(tables[0], agent), agent.problem.best_fixed)
 
@@ -236,8 +236,8 @@ def test_without_enough_validation_prompts_training_ones_take_their_place(tables
 class Watching(Monitor):
     """Keeps the rows that the agent was judged on in the end."""
 
-    def conclude(self, agent, validation):
-        super().conclude(agent, validation)
+    def conclude(self, agent, validation, choices):
+        super().conclude(agent, validation, choices)
         self.judged = validation.rows["id"]
 
 

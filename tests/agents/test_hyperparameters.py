@@ -80,6 +80,8 @@ def test_null_where_it_is_allowed():
         ("expected-reward", {"learning_rate": 0}, "learning_rate must be positive"),
         ("reward-regression", {"model": "forest"}, "model must be ridge or mlp, not 'forest'"),
         ("reward-regression", {"folds": 1}, "folds must be at least 2"),
+        ("reward-regression", {"repeats": 0}, "repeats must be at least 1"),
+        ("reward-regression", {"target": "log"}, "target must be pooled or recorded, not 'log'"),
         ("supervised", {"epochs": 0}, "epochs must be at least 1"),
         ("supervised", {"activation": "gelu"}, "activation must be tanh or relu"),
         ("reward-regression", {"alphas": []}, "at least one"),

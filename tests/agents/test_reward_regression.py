@@ -10,7 +10,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from blockpilot_rl.agents import Monitor, make_agent
-from blockpilot_rl.agents.reward_regression import ridge_path
+from blockpilot_rl.agents.pooling import pooled_speedups
 from blockpilot_rl.decoding.state import StateLayout
 from tests.synthetic import synthetic_table
 
@@ -25,23 +25,49 @@ def tables():
     return table.split("train"), table.split("validation"), table.split("test")
 
 
-def test_ridge_is_the_closed_form(tables):
+def both(tables, part):
+    """What the ridge regression learns from: training and validation prompts."""
+    return np.concatenate([part(table) for table in tables[:2]])
+
+
+def gains_of(agent, tables):
+    return both(tables, agent.problem.gains)
+
+
+def standardised(tables):
+    states = both(tables, lambda table: table.states.astype(np.float64))
+    return (states - states.mean(axis=0)) / states.std(axis=0)
+
+
+@pytest.mark.parametrize("target", ["recorded", "pooled"])
+def test_ridge_is_the_closed_form(tables, target):
     """The minimum of |XW + b - Y|² + alpha |W|² for the gains Y over the best fixed size."""
-    train = tables[0]
     alpha = 250.0
-    agent = ridge(alphas=[alpha]).learn(*tables[:2])
-    gains = train.rewards - train.rewards[:, [agent.problem.best_fixed_arm]]
-    mean, std = (
-        train.states.mean(axis=0, dtype=np.float64),
-        train.states.std(axis=0, dtype=np.float64),
-    )
-    inputs = (train.states - mean) / std
+    agent = ridge(alphas=[alpha], target=target).learn(*tables[:2])
+    gains = gains_of(agent, tables)
+    if target == "pooled":
+        speedups = both(tables, pooled_speedups)
+        pooled = speedups - speedups[:, [agent.problem.best_fixed_arm]]
+        gains = pooled - pooled.mean(axis=0) + gains.mean(axis=0)
+    inputs = standardised(tables)
     layer = agent.policy.net[0]
     weights, bias = layer.weight.detach().double().T.numpy(), layer.bias.detach().double().numpy()
     residual = inputs @ weights + bias - gains
     # The gradient of the objective vanishes at its minimum.
     np.testing.assert_allclose(inputs.T @ residual + alpha * weights, 0, atol=2e-3)
     np.testing.assert_allclose(residual.sum(axis=0), 0, atol=2e-3)
+
+
+def test_pooling_takes_luck_out_of_what_is_learned(tables):
+    """Few passes over short answers: what a prompt really gains is known from its draws."""
+    errors = {}
+    for target in ("recorded", "pooled"):
+        agent = ridge(alphas=[30.0], target=target).learn(*tables[:2])
+        with torch.inference_mode():
+            scores = agent.policy(torch.from_numpy(tables[2].states)).numpy()
+        gains = agent.problem.gains(tables[2])
+        errors[target] = float(((scores - gains) ** 2).mean())
+    assert errors["pooled"] < errors["recorded"]
 
 
 def test_of_equally_good_penalties_the_strongest_is_kept():
@@ -54,32 +80,51 @@ def test_of_equally_good_penalties_the_strongest_is_kept():
 
 
 def test_the_penalty_is_chosen_by_the_reward_of_choices_on_prompts_left_out(tables, tmp_path):
-    """By hand: fit without a fold, choose on it, add up what the choices gain."""
-    train = tables[0]
-    alphas, folds = [3000.0, 100.0, 1.0], 4
+    """By hand: fit without a fold, choose on it, add up what the choices gain; repeatedly."""
+    alphas, folds, repeats = [3000.0, 100.0, 1.0], 4, 2
     monitor = Monitor(tmp_path)
-    agent = ridge(alphas=alphas, folds=folds).learn(train, tables[1], monitor)
+    agent = ridge(alphas=alphas, folds=folds, repeats=repeats, target="recorded")
+    agent.learn(*tables[:2], monitor)
     monitor.close()
-    scaled = (train.states - train.states.mean(axis=0)) / train.states.std(axis=0)
-    gains = agent.problem.gains(train)
-    prompts = np.unique(train.rows["id"])
-    fold = np.random.default_rng(agent.seed).permutation(len(prompts)) % folds
-    part = fold[np.searchsorted(prompts, train.rows["id"])]
-    earned = np.zeros(len(alphas))
-    for index, alpha in enumerate(alphas):
-        for left_out in range(folds):
-            inside = part != left_out
-            inputs = np.c_[scaled[inside], np.ones(inside.sum())].astype(np.float64)
-            penalty = alpha * np.diag([1.0] * scaled.shape[1] + [0.0])
-            weights = np.linalg.solve(inputs.T @ inputs + penalty, inputs.T @ gains[inside])
-            scores = np.c_[scaled[~inside], np.ones((~inside).sum())] @ weights
-            earned[index] += gains[~inside][np.arange(len(scores)), scores.argmax(axis=1)].sum()
+    scaled, gains = standardised(tables), gains_of(agent, tables)
+    ids = both(tables, lambda table: table.rows["id"].to_numpy())
+    prompts, rng = np.unique(ids), np.random.default_rng(agent.seed)
+    chosen = np.zeros((len(alphas), repeats, len(ids)), dtype=int)
+    for repeat in range(repeats):
+        part = (rng.permutation(len(prompts)) % folds)[np.searchsorted(prompts, ids)]
+        for index, alpha in enumerate(alphas):
+            for left_out in range(folds):
+                inside = part != left_out
+                inputs = np.c_[scaled[inside], np.ones(inside.sum())]
+                penalty = alpha * np.diag([1.0] * scaled.shape[1] + [0.0])
+                weights = np.linalg.solve(inputs.T @ inputs + penalty, inputs.T @ gains[inside])
+                scores = np.c_[scaled[~inside], np.ones((~inside).sum())] @ weights
+                chosen[index, repeat, ~inside] = scores.argmax(axis=1)
+    earned = gains[np.arange(len(gains)), chosen].mean(axis=(1, 2))
     events = EventAccumulator(str(tmp_path)).Reload()
     found = [event.value for event in events.Scalars("train/cross_validated_gain")]
-    np.testing.assert_allclose(found, earned / len(train), rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(found, earned, rtol=1e-3, atol=1e-6)
     assert len(set(found)) == len(alphas)
-    (chosen,) = events.Scalars("train/alpha")
-    assert chosen.value == alphas[int(np.argmax(earned))]
+    (alpha,) = events.Scalars("train/alpha")
+    assert alpha.value == alphas[int(np.argmax(earned))]
+    # The score is that of the same choices, on the validation prompts alone.
+    held = chosen[int(np.argmax(earned)), :, len(tables[0]) :]
+    rewards = tables[1].rewards[np.arange(len(tables[1])), held]
+    assert monitor.result.reward == pytest.approx(rewards.mean())
+    assert "learns from all training and validation prompts" in monitor.notes[0]
+
+
+def test_few_validation_prompts_hold_nothing_out(tables):
+    """Ten times fewer prompts, and all of them are learned from."""
+    train, few = tables[0], tables[1].select_rows(np.arange(3))
+    agent = ridge(alphas=[100.0]).learn(train, few)
+    states = np.concatenate([train.states, few.states]).astype(np.float64)
+    np.testing.assert_allclose(agent.policy.mean, states.mean(axis=0), rtol=1e-5, atol=1e-6)
+    monitor = Monitor()
+    alone = ridge(alphas=[100.0]).learn(train, None, monitor)
+    np.testing.assert_allclose(alone.policy.mean, train.states.mean(axis=0), rtol=1e-4, atol=1e-6)
+    (note,) = monitor.notes
+    assert "learns from all training prompts;" in note
 
 
 def test_rows_of_one_prompt_are_never_on_both_sides_of_a_fold(tables):
@@ -99,22 +144,8 @@ def test_rows_of_one_prompt_are_never_on_both_sides_of_a_fold(tables):
         features=["last_hidden"],
         hyperparams={"alphas": [1e-3, 1e6]},
     )
-    agent.learn(twice, twice)
+    agent.learn(twice)
     assert set(agent.choose(unique)) == {agent.problem.best_fixed_arm}
-
-
-@pytest.mark.parametrize("shape", [(40, 12), (12, 40), (20, 20)])
-def test_the_path_solves_the_normal_equations_of_every_penalty(shape):
-    """Tall and wide inputs alike, with means of their own."""
-    rng = np.random.default_rng(0)
-    inputs = rng.normal(loc=2.0, size=shape)
-    targets = rng.normal(loc=-1.0, size=(shape[0], 3))
-    for penalty, (weights, intercept) in zip(
-        (0.5, 10.0), ridge_path(inputs, targets, (0.5, 10.0)), strict=True
-    ):
-        residual = inputs @ weights + intercept - targets
-        np.testing.assert_allclose(inputs.T @ residual + penalty * weights, 0, atol=1e-8)
-        np.testing.assert_allclose(residual.sum(axis=0), 0, atol=1e-8)
 
 
 def test_the_mlp_predicts_gains(tables):

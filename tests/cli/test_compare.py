@@ -248,7 +248,7 @@ def test_remarks_of_the_learners_come_once(capsys, tmp_path):
     assert main(argv) == 0
     out, err = capsys.readouterr()
     (note,) = json.loads(out)["notes"]
-    assert "fewer than 20 validation prompts" in note
+    assert "learns from all training and validation prompts" in note
     assert err.count(note) == 1
 
 

@@ -52,7 +52,7 @@ def test_the_fixed_size_learns_beside_the_agents(splits):
 def test_remarks_are_kept_once(splits):
     few = Splits(splits.train, splits.validation.select_rows(np.arange(3)), splits.test)
     lab = laboratory(seeds=range(3))
-    lab.train("reward-regression", few)
+    lab.train("fixed", few)
     (note,) = lab.notes
     assert "fewer than 20 validation prompts" in note
 
