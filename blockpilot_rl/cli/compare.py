@@ -18,12 +18,12 @@ from blockpilot_rl.cli.console import open_console, render
 from blockpilot_rl.cli.experiments import CLASSIFIER, Laboratory
 from blockpilot_rl.cli.lists import words
 from blockpilot_rl.cli.parsing import arg, run
+from blockpilot_rl.cli.temperature import check_temperature, select_temperature, temperature_arg
 from blockpilot_rl.cli.trainings import Splits
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.compare import compare
 from blockpilot_rl.evaluation.controls import refuse_overlap
-from blockpilot_rl.evaluation.oracle import temperatures
 from blockpilot_rl.evaluation.report import write_report
 from blockpilot_rl.evaluation.results import Comparison
 from blockpilot_rl.evaluation.tables import (
@@ -33,10 +33,14 @@ from blockpilot_rl.evaluation.tables import (
     crossfit_line,
     decoding_table,
     family_table,
+    halves_line,
     learning_table,
     left_out_table,
+    off_policy_table,
     paper_tables,
+    speedup_table,
     summary_table,
+    temperature_table,
     verdict_line,
 )
 from blockpilot_rl.files import check_output, write_json
@@ -81,12 +85,10 @@ class CompareConfig:
         help="choose among plain decoding and the block sizes within K of the drafter's own, as "
         "the paper does, instead of --arms",
     )
-    temperature: float | None = arg(
-        None, metavar="T", help="compare on the rows of one sampling temperature, instead of all"
-    )
+    temperature: str | None = temperature_arg()
     confidence: float = arg(0.95, help="level of the intervals")
     family_margin: float = arg(
-        0.01, help="loss in a single family that the verdict calls tolerable, as a fraction"
+        0.01, help="loss in a single family, as a fraction, beyond which no agent is shipped"
     )
     shuffle_states: bool = arg(
         False,
@@ -147,6 +149,7 @@ class CompareConfig:
             raise BlockPilotError(
                 f"--seed {self.seed} with --seeds {self.seeds} passes the largest seed, {MAX_SEED}"
             )
+        check_temperature(self.temperature)
         if not words(self.algos):
             raise BlockPilotError("--algos names no agent; give some, such as ppo,supervised")
         if self.jobs is not None and self.jobs < 1:
@@ -188,7 +191,8 @@ def compare_agents(config: CompareConfig) -> None:
         BlockPilotError: If the sweep, an algorithm, an arm or a state group is not as needed, or a
             file cannot be written.
     """
-    splits = Splits.of(_selected(config))
+    sweep, remark = _selected(config)
+    splits = Splits.of(sweep)
     # The comparison checks this too, but after minutes of training.
     refuse_overlap((splits.train, splits.validation), splits.test)
     for path in (config.json, config.report):
@@ -209,7 +213,10 @@ def compare_agents(config: CompareConfig) -> None:
     with laboratory.opened(Console(stderr=True), jobs) as opened:
         comparison = _compare(config, opened, splits)
     comparison = dataclasses.replace(
-        comparison, settings=dataclasses.asdict(config), provenance=provenance()
+        comparison,
+        notes=[*filter(None, [remark]), *comparison.notes],
+        settings=dataclasses.asdict(config),
+        provenance=provenance(),
     )
     _print(comparison, config, console)
     if config.report is not None:
@@ -218,19 +225,12 @@ def compare_agents(config: CompareConfig) -> None:
         write_json(config.json, comparison.to_dict())
 
 
-def _selected(config: CompareConfig) -> SweepTable:
-    """The sweep with the arms and rows that were asked for."""
+def _selected(config: CompareConfig) -> tuple[SweepTable, str | None]:
+    """The sweep with the arms and rows that were asked for, and a remark on what was left out."""
     sweep = SweepTable.load(config.sweep)
     sweep.metadata.state.columns(words(config.features))
-    if config.temperature is not None:
-        found = temperatures(sweep)
-        if config.temperature not in found:
-            known = ", ".join(f"{value:g}" for value in sorted(set(found)))
-            raise BlockPilotError(
-                f"--temperature {config.temperature:g} was not recorded; the sweep has {known}"
-            )
-        sweep = sweep.select_rows(found == config.temperature)
-    return select_arms(sweep, config.arms, config.window)
+    rows, remark = select_temperature(sweep, config.temperature)
+    return select_arms(rows, config.arms, config.window), remark
 
 
 def _compare(config: CompareConfig, laboratory: Laboratory, splits: Splits) -> Comparison:
@@ -262,13 +262,14 @@ def _compare(config: CompareConfig, laboratory: Laboratory, splits: Splits) -> C
 
 
 def _print(comparison: Comparison, config: CompareConfig, console: Console) -> None:
-    always = (summary_table, decoding_table, arms_table, family_table)
-    asked_for = (left_out_table, learning_table, budget_table, ablation_table)
-    tables = [make(comparison) for make in (*always, *asked_for)]
+    always = (summary_table, decoding_table, arms_table, family_table, speedup_table)
+    where_known = (temperature_table, left_out_table, learning_table, budget_table, ablation_table)
+    tables = [make(comparison) for make in (*always, *where_known, off_policy_table)]
     for table in (*tables, *paper_tables(comparison)):
         if table is not None:
             console.print(render(table))
-    console.print(crossfit_line(comparison), soft_wrap=True)
+    for line in (crossfit_line(comparison), halves_line(comparison)):
+        console.print(line, soft_wrap=True)
     for note in comparison.notes:
         console.print(f"Note: {note}.", soft_wrap=True)
     if config.shuffle_states:

@@ -25,6 +25,7 @@ from blockpilot_rl.evaluation.ablation import ablation_rows, group_sets
 from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.compare import make_judge
 from blockpilot_rl.evaluation.curves import (
+    answers_of,
     curve_point,
     decision_counts,
     prompt_counts,
@@ -168,18 +169,23 @@ class Laboratory:
             trained: The agents that learned from all prompts.
             learning: The learning curve.
         """
-        replay = {
-            name: [dataclasses.replace(point, decodes=point.prompts) for point in points]
-            for name, points in learning.items()
-        }
-        arms = len(splits.train.arms)
+        counts = {point.prompts for points in learning.values() for point in points}
+        answers = {count: answers_of(splits.train, count, self.seeds) for count in counts}
+
+        def priced(points: Sequence[CurvePoint], decodes: int) -> list[CurvePoint]:
+            """With this number of decodes for each answer that was learned from."""
+            return [
+                dataclasses.replace(point, decodes=decodes * answers[point.prompts])
+                for point in points
+            ]
+
         decode = {
             name: self._bandit_curve(name, splits, trained[name])
             if name in self.algos and decodes_per_decision(make_agent(name))
-            else [dataclasses.replace(point, decodes=arms * point.prompts) for point in points]
+            else priced(points, len(splits.train.arms))
             for name, points in learning.items()
         }
-        return {"decode": decode, "replay": replay}
+        return {"decode": decode, "replay": {n: priced(p, 1) for n, p in learning.items()}}
 
     def ablation(self, name: str, splits: Splits, trained: dict[str, Trained]) -> Ablation:
         """Train an agent on each group of the recorded state, on all but each, and on all.

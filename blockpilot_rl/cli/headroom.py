@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from blockpilot_rl.cli.console import open_console, render
 from blockpilot_rl.cli.parsing import arg, name_first, run
+from blockpilot_rl.cli.temperature import check_temperature, select_temperature, temperature_arg
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.headroom import HeadroomSettings, measure_headroom
 from blockpilot_rl.evaluation.headroom_results import Headroom
 from blockpilot_rl.evaluation.headroom_tables import acceptance_tables, headroom_tables
-from blockpilot_rl.evaluation.oracle import temperatures
 from blockpilot_rl.evaluation.published import (
     PUBLISHED_DEFAULT,
     PUBLISHED_WINDOW,
@@ -43,9 +41,7 @@ class HeadroomConfig:
         metavar="SWEEP",
         help="folder of a sweep or of published results; may stand first without its flag",
     )
-    temperature: float | None = arg(
-        None, help="keep the rows of a sweep that were sampled at this temperature only"
-    )
+    temperature: str | None = temperature_arg()
     min_gain: float = arg(0.02, help="gain in mean speedup that is worth the trouble, as a share")
     confidence: float = arg(0.95, help="level of the intervals")
     seed: int = arg(0, help="seed of the bootstrap")
@@ -73,6 +69,7 @@ class HeadroomConfig:
             BlockPilotError: If one is out of range.
         """
         self.settings()
+        check_temperature(self.temperature)
         if self.window < 0:
             raise BlockPilotError(f"--window must be 0 or more, got {self.window}")
         if self.json not in (None, "-") and Path(self.json).is_dir():
@@ -104,11 +101,12 @@ def report_headroom(config: HeadroomConfig) -> None:
             needed, or the JSON cannot be written.
     """
     found: Headroom | AcceptanceHeadroom
+    remark = None
     if config.sweep is not None and PublishedResults.is_folder_of(Path(config.sweep)):
         found = _measure_published(config)
         tables = acceptance_tables(found)
     else:
-        found = _measure_sweep(config)
+        found, remark = _measure_sweep(config)
         tables = headroom_tables(found)
     console = open_console(config.json)
     for table in tables:
@@ -119,6 +117,8 @@ def report_headroom(config: HeadroomConfig) -> None:
             "which scripts/collect_sweep.py records with --trace.",
             soft_wrap=True,
         )
+    if remark is not None:
+        console.print(f"Note: {remark}.", soft_wrap=True)
     console.print(f"Verdict: {found.verdict.reason}.", style="bold", soft_wrap=True)
     if config.json is not None:
         write_json(config.json, dataclasses.replace(found, provenance=provenance()).to_dict())
@@ -137,17 +137,8 @@ def _measure_published(config: HeadroomConfig) -> AcceptanceHeadroom:
     )
 
 
-def _measure_sweep(config: HeadroomConfig) -> Headroom:
-    table = SweepTable.load(config.sweep)
-    if config.temperature is not None:
-        recorded = temperatures(table)
-        mask = recorded == config.temperature
-        if not mask.any():
-            raise BlockPilotError(
-                f"no row was sampled at temperature {config.temperature:g}; the sweep has "
-                f"{', '.join(f'{value:g}' for value in np.unique(recorded))}"
-            )
-        table = table.select_rows(mask)
+def _measure_sweep(config: HeadroomConfig) -> tuple[Headroom, str | None]:
+    table, remark = select_temperature(SweepTable.load(config.sweep), config.temperature)
     folder = BUNDLED_SWEEP if config.sweep is None else Path(config.sweep)
     traces = load_traces(folder, table) if (folder / TRACE_FILE).exists() else None
-    return measure_headroom(table, traces, config.settings())
+    return measure_headroom(table, traces, config.settings()), remark

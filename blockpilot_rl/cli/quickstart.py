@@ -24,7 +24,7 @@ from blockpilot_rl.sweeps.prompts import builtin_suite
 
 @dataclass(frozen=True)
 class QuickstartConfig:
-    """Train PPO on the bundled sweep, compare it, export it and decode some prompts with it."""
+    """Train PPO on the bundled sweep (greedy rows), compare it, export it and decode with it."""
 
     prompts: int = arg(8, help="test prompts to decode plain, with the default size, by policy")
     max_new_tokens: int = arg(64, help="budget of each text")

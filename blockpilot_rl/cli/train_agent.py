@@ -25,8 +25,10 @@ from blockpilot_rl.agents.tuning import PRUNERS, SAMPLERS, Tuned, TuningConfig, 
 from blockpilot_rl.cli.arms import select_arms
 from blockpilot_rl.cli.lists import assignments, words
 from blockpilot_rl.cli.parsing import arg, run
+from blockpilot_rl.cli.temperature import check_temperature, select_temperature, temperature_arg
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
 from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.evaluation.oracle import temperatures
 from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.provenance import provenance, sha256_file
 from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, SweepTable
@@ -91,6 +93,7 @@ class TrainAgentConfig:
         help="choose among plain decoding and the recorded block sizes within K of the drafter's "
         "training size, as the paper does, instead of --arms",
     )
+    temperature: str | None = temperature_arg()
     trained_agent: str | None = arg(
         None,
         aliases=["-i"],
@@ -129,6 +132,7 @@ class TrainAgentConfig:
         if not 0 <= self.verbose < len(_LEVELS):
             raise BlockPilotError(f"--verbose must be 0, 1 or 2, got {self.verbose}")
         self.tuning()
+        check_temperature(self.temperature)
         if self.trained_agent is None:
             return
         for name in _OF_THE_TRAINED_AGENT:
@@ -186,8 +190,8 @@ def train_agent(config: TrainAgentConfig) -> None:
     """
     logging.basicConfig(format="%(message)s")
     logging.getLogger("blockpilot_rl").setLevel(_LEVELS[config.verbose])
-    agent, sweep_folder = _make_agent(config)
-    sweep = SweepTable.load(sweep_folder)
+    agent, config = _make_agent(config)
+    sweep, remark = select_temperature(SweepTable.load(config.sweep), config.temperature)
     if config.trained_agent is None:
         sweep = select_arms(sweep, config.arms, config.window)
     else:
@@ -196,6 +200,8 @@ def train_agent(config: TrainAgentConfig) -> None:
     train = sweep.split("train")
     has_validation = (sweep.rows["split"] == "validation").any()
     validation = sweep.split("validation") if has_validation else None
+    if config.verbose and remark is not None:
+        Console(highlight=False, soft_wrap=True).print(f"Note: {remark}.")
     if config.optimize_hyperparameters:
         _optimize(config, train, validation)
         return
@@ -211,14 +217,14 @@ def train_agent(config: TrainAgentConfig) -> None:
             total_timesteps=config.n_timesteps if config.trained_agent else None,
             reset_num_timesteps=config.trained_agent is None,
         )
-    _write_results(folder, sweep_folder, monitor, train, validation)
+    _write_results(folder, config.sweep, monitor, train, validation)
     agent.save(folder)
     if config.verbose:
         _print_result(folder, config, agent, monitor)
 
 
-def _make_agent(config: TrainAgentConfig) -> tuple[Agent[Any], str | None]:
-    """Make the agent, or load the one to go on with; and find the folder of its sweep."""
+def _make_agent(config: TrainAgentConfig) -> tuple[Agent[Any], TrainAgentConfig]:
+    """Make the agent, or load the one to go on with, on the rows of its sweep if none are named."""
     if config.trained_agent is None:
         agent = make_agent(
             config.algo,
@@ -227,17 +233,19 @@ def _make_agent(config: TrainAgentConfig) -> tuple[Agent[Any], str | None]:
             hyperparams=config.overrides(),
             device=config.device,
         )
-        return agent, config.sweep
+        return agent, config
     run = Path(config.trained_agent)
     agent = load_agent(run, config.device)
     if agent.algorithm != config.algo:
         raise BlockPilotError(
             f"{run} holds a {agent.algorithm}, not a {config.algo}; give --algo {agent.algorithm}"
         )
-    saved = run / "args.yml"
-    if config.sweep is None and saved.exists():
-        return agent, read_yaml(saved).get("sweep")
-    return agent, config.sweep
+    file = run / "args.yml"
+    saved = read_yaml(file) if file.exists() else {}
+    named: dict[str, Any] = {
+        name: saved.get(name) for name in ("sweep", "temperature") if getattr(config, name) is None
+    }
+    return agent, dataclasses.replace(config, **named)
 
 
 def _optimize(config: TrainAgentConfig, train: SweepTable, validation: SweepTable | None) -> None:
@@ -318,6 +326,7 @@ def _write_results(
             "sweep": {
                 "name": sweep.name,
                 "sha256": sha256_file(sweep / "sweep.parquet"),
+                "temperatures": sorted(set(temperatures(train).tolist())),
                 "train_prompts": _prompts(train),
                 "validation_prompts": 0 if validation is None else _prompts(validation),
             },

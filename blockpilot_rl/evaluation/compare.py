@@ -9,6 +9,7 @@ import numpy as np
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.controls import refuse_copied_answers, refuse_overlap
+from blockpilot_rl.evaluation.halves import half_oracle
 from blockpilot_rl.evaluation.judge import Judge, families
 from blockpilot_rl.evaluation.off_policy import check_off_policy
 from blockpilot_rl.evaluation.oracle import best_fixed_by_mean, best_fixed_by_total, crossfit_oracle
@@ -32,7 +33,7 @@ def compare(
     The best fixed size is chosen on the training prompts and judged, like the agents, on the test
     prompts. An agent is shipped if its gain over that size is above 0 for sure, that is, with an
     interval whose level is adjusted for the number of agents (Bonferroni), so that trying many of
-    them does not make one look good by chance.
+    them does not make one look good by chance; and if it loses no more than a margin in any family.
 
     Args:
         train: Rows that the agents learned from.
@@ -40,7 +41,8 @@ def compare(
         test: Rows that they are judged on, with the same arms.
         choices: What each agent chose on the test rows.
         confidence: Level of the intervals.
-        family_margin: Loss against the best fixed size in a single family that is tolerated.
+        family_margin: Loss against the best fixed size in a single family up to which an agent may
+            be shipped.
         seed: Seed of the bootstrap.
 
     Raises:
@@ -67,7 +69,8 @@ def compare(
         random=judge.chance(),
         agents=agents,
         oracle=judge.oracle(),
-        crossfit=crossfit_oracle(test, fixed),
+        crossfit=crossfit_oracle(test, fixed, confidence=confidence, seed=seed),
+        halves=half_oracle(test, fixed, confidence=confidence, seed=seed),
         speedups=_speedups(test),
         verdict=verdict,
         off_policy=None
@@ -108,13 +111,14 @@ def _describe_split(
     train: SweepTable, validation: SweepTable | None, test: SweepTable
 ) -> dict[str, object]:
     tables = {"train": train, "validation": validation, "test": test}
-    counts = {
+    prompts = {
         f"{name}_prompts": 0 if table is None else int(table.rows["id"].nunique())
         for name, table in tables.items()
     }
+    rows = {f"{name}_rows": 0 if table is None else len(table) for name, table in tables.items()}
     return {
-        **counts,
-        "test_rows": len(test),
+        **prompts,
+        **rows,
         "families": {family: int(mask.sum()) for family, mask in families(test).items()},
     }
 

@@ -1,15 +1,18 @@
 """Performance over the training data paid for, in prompts and in decodes.
 
-Decodes are the price of learning. A full-information learner needs the label of every arm of a
-prompt, a bandit learner the outcome of one arm per decision. Two prices are shown:
+Decodes are the price of learning. A full-information learner needs the label of every arm of an
+answer, a bandit learner the outcome of one arm per decision. A prompt has one answer or, at several
+temperatures and seeds, several, which are rows of the sweep. Two prices are shown:
 
-- `decode`: every label is decoded for. A prompt costs a full-information learner one decode per
+- `decode`: every label is decoded for. An answer costs a full-information learner one decode per
   arm, a decision costs a bandit learner one decode.
-- `replay`: as the text does not depend on the block size, the labels of all arms of a prompt cost
-  about one decode; a bandit learner may then decide on a prompt as often as it likes.
+- `replay`: as the text does not depend on the block size, the labels of all arms of an answer cost
+  about one decode; a bandit learner may then decide on it as often as it likes.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -53,6 +56,11 @@ def some_prompts(train: SweepTable, count: int, seed: int) -> SweepTable:
     ids = train.rows["id"].unique()
     kept = np.random.default_rng(seed).permutation(ids)[:count]
     return train.select_rows(train.rows["id"].isin(kept).to_numpy())
+
+
+def answers_of(train: SweepTable, prompts: int, seeds: Sequence[int]) -> int:
+    """Number of rows that `some_prompts` keeps, the mean over the seeds that draw the prompts."""
+    return round(np.mean([len(some_prompts(train, prompts, seed)) for seed in seeds]))
 
 
 def curve_point(

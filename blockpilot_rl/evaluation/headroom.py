@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +18,12 @@ from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.decoding.replay import Trace
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.achieved import Achieved, Scale
+from blockpilot_rl.evaluation.halves import half_oracle
 from blockpilot_rl.evaluation.headroom_results import CostPoint, Group, Headroom, Steps
 from blockpilot_rl.evaluation.oracle import (
     best_fixed_by_mean,
     best_fixed_by_total,
+    bound_arms,
     crossfit_oracle,
     temperatures,
 )
@@ -103,7 +106,8 @@ def measure_headroom(
         candidates += rules
     best_fixed = _fixed(scale, test, fixed)
     oracle = scale.measure(test.seconds.min(axis=1))
-    crossfit = crossfit_oracle(test, fixed)
+    resampling: dict[str, Any] = {"confidence": settings.confidence, "seed": settings.seed}
+    crossfit = crossfit_oracle(test, fixed, **resampling)
     return Headroom(
         rows=len(test),
         prompts=scale.prompts,
@@ -117,6 +121,7 @@ def measure_headroom(
         per_temperature=by_group["temperature"].overall,
         oracle=oracle,
         oracle_crossfit=crossfit,
+        oracle_halves=half_oracle(test, fixed, **resampling),
         steps=steps,
         families=by_group["family"].groups,
         languages=by_group["language"].groups,
@@ -125,10 +130,10 @@ def measure_headroom(
         verdict=judge_worth(
             best_fixed,
             oracle,
+            scale.gain(_take(test.seconds, bound_arms(test))),
             crossfit,
             steps,
             candidates,
-            rows=len(test),
             confidence=settings.confidence,
             min_gain=settings.min_gain,
         ),

@@ -105,6 +105,8 @@ class Headroom:
         per_temperature: The best size of each temperature.
         oracle: The fastest size of each row.
         oracle_crossfit: An oracle that cannot profit from noise; None without replicates.
+        oracle_halves: The oracle of one half of each answer, judged on the other; None if
+            answers are too short.
         steps: Deciding at every step; None without traces.
         families: Headroom within each family.
         languages: Headroom within each language.
@@ -128,6 +130,7 @@ class Headroom:
     per_temperature: Achieved
     oracle: Achieved
     oracle_crossfit: CrossFit | None
+    oracle_halves: CrossFit | None
     steps: Steps | None
     families: dict[str, Group]
     languages: dict[str, Group]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from blockpilot_rl.evaluation.achieved import Achieved
-from blockpilot_rl.evaluation.headroom_results import Group, Headroom
+from blockpilot_rl.evaluation.headroom_results import Group, Headroom, Steps
 from blockpilot_rl.evaluation.published import Acceptance, AcceptanceHeadroom
-from blockpilot_rl.evaluation.tables import TextTable, gain_text
+from blockpilot_rl.evaluation.tables import TextTable, counted, crossfit_rows, gain_text
 
 
 def headroom_tables(found: Headroom) -> list[TextTable]:
@@ -60,18 +60,13 @@ def _choices(found: Headroom) -> TextTable:
             named[f"best of each {name}"] = best
     named["oracle, one size per request"] = found.oracle
     rows = [[name, *_cells(item)] for name, item in named.items()]
-    crossfit = found.oracle_crossfit
-    if crossfit is not None:
-        # It is judged on other rows than the rest, so against the fixed size on those rows.
-        gain = f"{crossfit.mean_speedup / crossfit.fixed - 1:+.1%}"
-        naive = f"{crossfit.in_sample / crossfit.fixed - 1:+.1%}"
-        name = f"oracle cross-fitted on {crossfit.source} ({crossfit.prompts} prompts)"
-        rows.append(
-            [name, f"{crossfit.mean_speedup:.3f}", "–", f"{gain}; naive there {naive}", "–"]
-        )
+    rows += [
+        [name, speedup, "–", gain, "–"]
+        for name, speedup, gain in crossfit_rows(found.oracle_crossfit, found.oracle_halves)
+    ]
     return TextTable(
-        f"Speedup over plain decoding, {found.prompts} test prompts; sizes chosen on "
-        f"{found.train_prompts} training prompts",
+        f"Speedup over plain decoding, {_judged(found)}; sizes chosen on {found.train_prompts:,} "
+        "training prompts",
         _columns(found),
         rows,
     )
@@ -79,7 +74,7 @@ def _choices(found: Headroom) -> TextTable:
 
 def _sizes(found: Headroom) -> TextTable:
     return TextTable(
-        "Mean speedup by block size, test prompts",
+        f"Mean speedup by block size, {_judged(found)}",
         ["prompts", *map(str, found.speedups)],
         [["all", *(f"{value:.3f}" for value in found.speedups.values())]],
     )
@@ -98,8 +93,7 @@ def _steps(found: Headroom) -> TextTable:
     named["oracle, prefix of the largest block at every step"] = steps.prefix_oracle
     named["oracle, any size at every step"] = steps.step_oracle
     return TextTable(
-        f"Deciding at every step, {steps.prompts} test prompts with a trace; rules tuned on "
-        "training prompts",
+        f"Deciding at every step, {_judged(steps)} with a trace; rules tuned on training prompts",
         _columns(found),
         [[name, *_cells(item)] for name, item in named.items()],
     )
@@ -154,6 +148,10 @@ def _costs(found: Headroom) -> TextTable:
         "oracle\n(gain over best fixed)",
     ]
     return TextTable("Were further tokens of a block cheaper or dearer", columns, rows)
+
+
+def _judged(found: Headroom | Steps) -> str:
+    return counted(found.prompts, found.rows, "test prompts")
 
 
 def _columns(found: Headroom) -> list[str]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from blockpilot_rl.evaluation.choices import Choices
-from blockpilot_rl.evaluation.oracle import gap_closed, oracle_arms
-from blockpilot_rl.evaluation.results import FamilyOutcome, Outcome
+from blockpilot_rl.evaluation.oracle import gap_closed, oracle_arms, temperatures
+from blockpilot_rl.evaluation.results import GroupOutcome, Outcome
 from blockpilot_rl.evaluation.statistics import Interval, ratio_of_sums, relative_gain
 from blockpilot_rl.sweeps.table import SweepTable
 
@@ -69,17 +70,8 @@ class Judge:
             tokens_per_second=float(tokens / seconds.sum()),
             arms=dict(zip(test.arms, shares.tolist(), strict=True)),
             policy_microseconds=float(choices.policy_seconds.mean() * 1e6),
-            per_family={
-                family: FamilyOutcome(
-                    rows=int(mask.sum()),
-                    mean_speedup=float(speedups[:, mask].mean()),
-                    total_speedup=float(
-                        test.seconds[mask, 0].sum() / seconds.mean(axis=0)[mask].sum()
-                    ),
-                    gain=self._gain(mean, mask, self.confidence),
-                )
-                for family, mask in families(test).items()
-            },
+            per_family=self._groups(families(test), mean, seconds.mean(axis=0)),
+            per_temperature=self._groups(by_temperature(test), mean, seconds.mean(axis=0)),
         )
 
     def fixed_size(self, arm: int) -> Outcome:
@@ -121,6 +113,20 @@ class Judge:
         """Speedup of the best fixed size on every row, `[n]`."""
         return np.asarray(self.test.rewards[np.arange(len(self.test)), self.best_fixed])
 
+    def _groups(
+        self, groups: Mapping[str, np.ndarray], speedups: np.ndarray, seconds: np.ndarray
+    ) -> dict[str, GroupOutcome]:
+        """Measure each group of rows by the speedups and seconds of all rows, `[n]` each."""
+        return {
+            name: GroupOutcome(
+                rows=int(mask.sum()),
+                mean_speedup=float(speedups[mask].mean()),
+                total_speedup=float(self.test.seconds[mask, 0].sum() / seconds[mask].sum()),
+                gain=self._gain(speedups, mask, self.confidence),
+            )
+            for name, mask in groups.items()
+        }
+
     def _gain(self, speedups: np.ndarray, mask: np.ndarray, confidence: float) -> Interval:
         options = self._resampling(confidence, mask)
         return relative_gain(speedups[mask], self.fixed_rewards[mask], **options)
@@ -135,3 +141,9 @@ def families(table: SweepTable) -> dict[str, np.ndarray]:
     """Rows of each family, as masks `[n]`."""
     found = table.rows["family"].to_numpy()
     return {str(family): found == family for family in sorted(set(found))}
+
+
+def by_temperature(table: SweepTable) -> dict[str, np.ndarray]:
+    """Rows of each sampling temperature, as masks `[n]`."""
+    found = temperatures(table)
+    return {f"{value:g}": found == value for value in np.unique(found)}

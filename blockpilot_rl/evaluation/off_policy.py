@@ -14,14 +14,15 @@ and `q̂` a model of the rewards:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.sparse.linalg import lsqr
+from scipy.linalg import solve
 
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.evaluation.statistics import Interval, ratio_of_sums
+from blockpilot_rl.evaluation.statistics import Interval, ratios_of_sums
 from blockpilot_rl.sweeps.frames import KEY
 from blockpilot_rl.sweeps.table import SweepTable
 
@@ -169,18 +170,39 @@ class OffPolicyEstimate:
 
 
 @dataclass(frozen=True)
+class EstimatorCheck:
+    """How an estimator fares over several logs.
+
+    Attributes:
+        mean: Mean of its estimates; off the truth by its bias.
+        rmse: Root of the mean squared error, which bias and variance share.
+        coverage: Share of the logs whose interval holds the truth.
+        effective_sample_size: Mean over the logs; None for the direct method.
+    """
+
+    mean: float
+    rmse: float
+    coverage: float
+    effective_sample_size: float | None
+
+
+@dataclass(frozen=True)
 class OffPolicyCheck:
     """Estimates beside the truth, which the full table knows.
 
     Attributes:
-        decisions: Number of decisions that were logged.
+        logs: Number of logs.
+        decisions: Number of decisions in each.
+        confidence: Level of the intervals.
         truth: What the policy earns per decision.
-        estimates: What it is estimated to earn, by estimator.
+        estimators: How each estimator fares.
     """
 
+    logs: int
     decisions: int
+    confidence: float
     truth: float
-    estimates: dict[str, OffPolicyEstimate]
+    estimators: dict[str, EstimatorCheck]
 
 
 def evaluate_off_policy(
@@ -229,23 +251,31 @@ def evaluate_off_policy(
     }
     squares = float((weights**2).sum())
     size = float(weights.sum() ** 2 / squares) if squares else 0.0
+    above, below = (np.stack(columns, axis=1) for columns in zip(*sums.values(), strict=True))
+    rewards = ratios_of_sums(above, below, logged.prompt_ids, confidence=confidence, seed=seed)
     return {
-        name: OffPolicyEstimate(
-            ratio_of_sums(above, below, logged.prompt_ids, confidence=confidence, seed=seed),
-            None if name == "DM" else size,
-        )
-        for name, (above, below) in sums.items()
+        name: OffPolicyEstimate(reward, None if name == "DM" else size)
+        for name, reward in zip(sums, rewards, strict=True)
     }
 
 
 def check_off_policy(
-    table: SweepTable, probabilities: np.ndarray, *, confidence: float = 0.95, seed: int = 0
+    table: SweepTable,
+    probabilities: np.ndarray,
+    *,
+    logs: int = 20,
+    confidence: float = 0.95,
+    seed: int = 0,
 ) -> OffPolicyCheck:
     """Estimate from uniformly drawn decisions what a policy earns, and look the truth up.
+
+    A single log says little of an estimator, whose error is mostly chance, so it is done for
+    several of the same prompts.
 
     Args:
         table: The sweep.
         probabilities: The policy's probability of each arm on each row, `[n, arms]`.
+        logs: Number of logs.
         confidence: Level of the intervals.
         seed: Decides the logged decisions.
 
@@ -253,11 +283,35 @@ def check_off_policy(
         BlockPilotError: If the probabilities do not fit the sweep.
     """
     uniform = np.full(table.rewards.shape, 1 / len(table.arms))
-    logged = log_decisions(table, uniform, np.random.default_rng(seed))
+    truth = float((probabilities * table.rewards).sum(axis=1).mean())
+    found = [
+        evaluate_off_policy(
+            log_decisions(table, uniform, rng), probabilities, confidence=confidence, seed=seed
+        )
+        for rng in np.random.default_rng(seed).spawn(logs)
+    ]
     return OffPolicyCheck(
-        decisions=len(logged),
-        truth=float((probabilities * table.rewards).sum(axis=1).mean()),
-        estimates=evaluate_off_policy(logged, probabilities, confidence=confidence, seed=seed),
+        logs=logs,
+        decisions=len(table),
+        confidence=confidence,
+        truth=truth,
+        estimators={name: _check([one[name] for one in found], truth) for name in found[0]},
+    )
+
+
+def _check(estimates: Sequence[OffPolicyEstimate], truth: float) -> EstimatorCheck:
+    rewards = np.array([estimate.reward for estimate in estimates])
+    value, low, high = rewards.T
+    sizes = [
+        estimate.effective_sample_size
+        for estimate in estimates
+        if estimate.effective_sample_size is not None
+    ]
+    return EstimatorCheck(
+        mean=float(value.mean()),
+        rmse=float(np.sqrt(((value - truth) ** 2).mean())),
+        coverage=float(((low <= truth) & (truth <= high)).mean()),
+        effective_sample_size=float(np.mean(sizes)) if sizes else None,
     )
 
 
@@ -296,8 +350,16 @@ def predict_rewards(
             predictions[held, arm] = rewards.mean()
             if seen.any():
                 centre = inputs[seen].mean(axis=0)
-                weights = lsqr(
-                    inputs[seen] - centre, rewards - rewards.mean(), damp=np.sqrt(alpha)
-                )[0]
+                weights = _ridge(inputs[seen] - centre, rewards - rewards.mean(), alpha)
                 predictions[held, arm] += (inputs[held] - centre) @ weights
     return predictions
+
+
+def _ridge(inputs: np.ndarray, targets: np.ndarray, alpha: float) -> np.ndarray:
+    """Weights of a ridge regression, by whichever of its two systems is the smaller one."""
+    count, width = inputs.shape
+    if count < width:
+        kernel = inputs @ inputs.T + alpha * np.eye(count)
+        return np.asarray(inputs.T @ solve(kernel, targets, assume_a="pos"))
+    gram = inputs.T @ inputs + alpha * np.eye(width)
+    return np.asarray(solve(gram, inputs.T @ targets, assume_a="pos"))

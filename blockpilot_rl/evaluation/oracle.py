@@ -7,7 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from blockpilot_rl.evaluation.statistics import Interval, relative_gain
 from blockpilot_rl.sweeps.table import SweepTable
+
+_NONE = -1
 
 
 def best_fixed_by_mean(train: SweepTable) -> int:
@@ -49,13 +52,15 @@ class CrossFit:
     Attributes:
         source: `"replicates"` where it is chosen on a prompt's other samples and judged on the
             one left out; `"stopwatch"` where it is chosen on predicted seconds and judged on
-            measured ones.
+            measured ones; `"halves"` where it is chosen on one half of an answer and judged on the
+            other.
         prompts: Prompts that could be judged so.
         rows: Their rows.
         mean_speedup: Mean speedup over those rows.
         in_sample: Mean speedup of the oracle that is chosen and judged on the same numbers, over
             the same rows.
         fixed: The same of a fixed size.
+        gain: Gain in mean speedup over that size on those rows, whole prompts being resampled.
     """
 
     source: str
@@ -64,9 +69,35 @@ class CrossFit:
     mean_speedup: float
     in_sample: float
     fixed: float
+    gain: Interval
+
+    @classmethod
+    def of(
+        cls,
+        source: str,
+        ids: np.ndarray,
+        achieved: np.ndarray,
+        in_sample: np.ndarray,
+        fixed: np.ndarray,
+        *,
+        confidence: float,
+        seed: int,
+    ) -> CrossFit:
+        """Average the speedups of every row, `[n]` each, of the prompts `ids`."""
+        return cls(
+            source=source,
+            prompts=len(np.unique(ids)),
+            rows=len(ids),
+            mean_speedup=float(achieved.mean()),
+            in_sample=float(in_sample.mean()),
+            fixed=float(fixed.mean()),
+            gain=relative_gain(achieved, fixed, ids, confidence=confidence, seed=seed),
+        )
 
 
-def crossfit_oracle(table: SweepTable, fixed: int) -> CrossFit | None:
+def crossfit_oracle(
+    table: SweepTable, fixed: int, *, confidence: float = 0.95, seed: int = 0
+) -> CrossFit | None:
     """Judge an oracle that cannot profit from the noise it chose by.
 
     At a temperature above 0 a prompt has several answers and a policy, which sees the prompt alone,
@@ -74,26 +105,62 @@ def crossfit_oracle(table: SweepTable, fixed: int) -> CrossFit | None:
     rows of that temperature and judged on the row that was left out. Without such rows, the arm is
     chosen by predicted seconds and judged by the measured ones, where both are recorded.
 
+    Few other rows tell little: chosen by a single one, the oracle can fall short of a policy that
+    knows what to expect of the prompt.
+
     Args:
         table: Rows to judge on.
         fixed: Index of an arm to judge beside it.
+        confidence: Level of the interval.
+        seed: Seed of the bootstrap.
 
     Returns:
         What it achieves; None if fewer than two prompts have two measurements.
     """
-    ids, group = table.rows["id"], table.rows.groupby(["id", "temperature"])["id"]
-    # Replicates of a greedy answer are copies, from which nothing can be crossed.
-    repeated = (group.transform("size") > 1).to_numpy() & (temperatures(table) > 0)
-    if ids[repeated].nunique() > 1:
-        rewards = table.rewards[repeated]
-        totals = pd.DataFrame(rewards).groupby(group.ngroup().to_numpy()[repeated]).transform("sum")
-        return _judge("replicates", ids[repeated], rewards, totals.to_numpy() - rewards, fixed)
-    measured = np.isfinite(table.measured_seconds).all(axis=1)
-    if ids[measured].nunique() > 1:
+    arms = replicate_arms(table)
+    repeated, measured = arms != _NONE, np.isfinite(table.measured_seconds).all(axis=1)
+    ids = table.rows["id"].to_numpy()
+    if len(np.unique(ids[repeated])) > 1:
+        source, rows, rewards = "replicates", repeated, table.rewards[repeated]
+    elif len(np.unique(ids[measured])) > 1:
         seconds = table.measured_seconds[measured]
-        rewards = seconds[:, :1] / seconds
-        return _judge("stopwatch", ids[measured], rewards, table.rewards[measured], fixed)
-    return None
+        source, rows, rewards = "stopwatch", measured, seconds[:, :1] / seconds
+        arms = oracle_arms(table)
+    else:
+        return None
+    return CrossFit.of(
+        source,
+        ids[rows],
+        rewards[np.arange(len(rewards)), arms[rows]],
+        rewards.max(axis=1),
+        rewards[:, fixed],
+        confidence=confidence,
+        seed=seed,
+    )
+
+
+def replicate_arms(table: SweepTable) -> np.ndarray:
+    """Find the arm that is best in mean speedup on the prompt's other rows of the temperature.
+
+    Returns:
+        Arm indices, `[n]`; -1 for a row that has no other, and for greedy ones, whose replicates
+        are copies from which nothing can be crossed.
+    """
+    group = table.rows.groupby(["id", "temperature"])["id"]
+    repeated = (group.transform("size") > 1).to_numpy() & (temperatures(table) > 0)
+    sums = pd.DataFrame(table.rewards).groupby(group.ngroup().to_numpy()).transform("sum")
+    return np.where(repeated, (sums.to_numpy() - table.rewards).argmax(axis=1), _NONE)
+
+
+def bound_arms(table: SweepTable) -> np.ndarray:
+    """Find an arm for every row that profits from noise as little as the rows allow.
+
+    Returns:
+        Arm indices, `[n]`: cross-fitted where the prompt has other rows of the temperature, the
+        fastest elsewhere.
+    """
+    arms = replicate_arms(table)
+    return np.where(arms == _NONE, oracle_arms(table), arms)
 
 
 def temperatures(table: SweepTable) -> np.ndarray:
@@ -114,17 +181,3 @@ def gap_closed(speedup: float, fixed: float, oracle: float) -> float:
     """
     gap = oracle - fixed
     return (speedup - fixed) / gap if gap > 0 else float("nan")
-
-
-def _judge(
-    source: str, ids: pd.Series[str], rewards: np.ndarray, chosen_by: np.ndarray, fixed: int
-) -> CrossFit:
-    rows = np.arange(len(rewards))
-    return CrossFit(
-        source=source,
-        prompts=int(ids.nunique()),
-        rows=len(rewards),
-        mean_speedup=float(rewards[rows, chosen_by.argmax(axis=1)].mean()),
-        in_sample=float(rewards.max(axis=1).mean()),
-        fixed=float(rewards[:, fixed].mean()),
-    )

@@ -22,12 +22,15 @@ from blockpilot_rl.evaluation.tables import (
     crossfit_line,
     decoding_table,
     family_table,
+    halves_line,
     learning_table,
     left_out_table,
     off_policy_table,
     paper_tables,
     speedup_table,
+    split_text,
     summary_table,
+    temperature_table,
     verdict_line,
 )
 from blockpilot_rl.files import atomic_write
@@ -48,9 +51,13 @@ _READING = {
     "τ": "the acceptance length counts tokens per decode pass, the target's own token included: "
     "pooled over all requests, and averaged per request. It is no measure of time: a larger block "
     "raises τ and may still be slower.",
+    "Other oracles": "the fastest of many sizes owes part of its lead to luck. Chosen on other "
+    "samples of a prompt, or on one half of an answer, and judged on what was left out, an oracle "
+    "has no use for luck; “naive there” is the gain of one that has, on the same rows. They are no "
+    "strict bounds: what they choose by is noisy too.",
     "Verdict": "an agent is shipped if its gain is above 0 with an interval whose level is "
     "adjusted for the number of agents compared, so that trying many does not make one look good "
-    "by chance.",
+    "by chance, and if it loses no more than the margin in any family.",
     "Guards": "the comparison fails if a test prompt, or its hidden state, is among those that "
     "were learned from or selected on, or if an agent's choices agree with the test labels more "
     "than an honest policy's can.",
@@ -61,11 +68,11 @@ _CURVES = (
     "validation split, whose labels are not counted."
 )
 _BUDGETS = (
-    "Where every label is decoded for, a prompt costs a full-information learner one decode per "
+    "Where every label is decoded for, an answer costs a full-information learner one decode per "
     "arm, and a decision costs a bandit learner one, or two where its reward is the difference to "
-    "the best fixed size. With replay, the labels of all arms of a prompt cost about one decode, "
-    "and a bandit learner may decide on it as often as it likes. The validation split is not "
-    "counted."
+    "the best fixed size. With replay, the labels of all arms of an answer cost about one decode, "
+    "and a bandit learner may decide on it as often as it likes. A prompt with several answers "
+    "costs as many. The validation split is not counted."
 )
 _ABLATION = (
     "The same algorithm was trained on each group of the state alone, on all but each, and on all "
@@ -74,8 +81,9 @@ _ABLATION = (
 )
 _OFF_POLICY = (
     "One block size per test row was drawn by chance and only its reward kept, as a service that "
-    "explores would log it. The estimates know these decisions and their propensities; the truth "
-    "needs every reward of the sweep. The time of a decision is left out."
+    "explores would log it; several times, since a single log can mislead. The estimates know the "
+    "decisions of a log and their propensities; the truth needs every reward of the sweep. RMSE is "
+    "how far a single log's estimate is off, root mean square. The time of a decision is left out."
 )
 _LEFT_OUT = (
     "Each family is judged by agents, and by a best fixed size, that were trained on the other "
@@ -146,6 +154,7 @@ def _render(name: str, comparison: Comparison, plots: Mapping[str, Figure]) -> s
         verdict=verdict_line(comparison),
         figures=_figures(comparison),
         sections=_sections(comparison, plots),
+        splits=[split_text(comparison, name) for name in ("train", "validation", "test")],
         reading=_READING,
         command=command,
         facts=json.dumps({**comparison.settings, **provenance}, indent=2, ensure_ascii=False),
@@ -159,7 +168,7 @@ def _sections(comparison: Comparison, plots: Mapping[str, Figure]) -> list[Secti
     sections = [
         Section(
             "Speedup over plain decoding",
-            crossfit_line(comparison),
+            f"{crossfit_line(comparison)} {halves_line(comparison)}",
             [summary_table(comparison)],
             "gains",
         ),
@@ -172,6 +181,8 @@ def _sections(comparison: Comparison, plots: Mapping[str, Figure]) -> list[Secti
             "families",
         ),
     ]
+    if (by_temperature := temperature_table(comparison)) is not None:
+        sections.append(Section("By temperature", "", [by_temperature]))
     if (left_out := left_out_table(comparison)) is not None:
         sections.append(Section("Families left out", _LEFT_OUT, [left_out]))
     if (learning := learning_table(comparison)) is not None:

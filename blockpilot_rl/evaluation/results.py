@@ -14,14 +14,14 @@ ALL_PROMPTS = "all"
 
 
 @dataclass(frozen=True)
-class FamilyOutcome:
-    """What one way of choosing the block size achieves on the prompts of one family.
+class GroupOutcome:
+    """What one way of choosing the block size achieves on the rows of a family or a temperature.
 
     Attributes:
-        rows: Test rows of the family.
+        rows: Test rows of the group.
         mean_speedup: Mean over rows of plain seconds / seconds.
         total_speedup: Plain seconds of all rows / seconds of all rows.
-        gain: Gain in mean speedup over the best fixed size (of all families), as a fraction.
+        gain: Gain in mean speedup over the best fixed size (of all rows), as a fraction.
     """
 
     rows: int
@@ -54,6 +54,7 @@ class Outcome:
         arms: Share of the requests that got each block size.
         policy_microseconds: Time of one decision; 0 where nothing is decided.
         per_family: The same per family, in short.
+        per_temperature: The same per temperature, in short.
     """
 
     block_size: int | None
@@ -70,7 +71,8 @@ class Outcome:
     tokens_per_second: float
     arms: dict[int, float]
     policy_microseconds: float
-    per_family: dict[str, FamilyOutcome]
+    per_family: dict[str, GroupOutcome]
+    per_temperature: dict[str, GroupOutcome]
 
 
 @dataclass(frozen=True)
@@ -82,12 +84,14 @@ class Verdict:
         block_size: The size to ship if that is `"fixed"`, else None.
         reason: Why, in one sentence.
         confidence: Level of the deciding interval, adjusted for the number of agents.
-        family_margin: Loss in a family that is tolerated, as a fraction.
-        best_agent: Agent whose gain has the highest lower bound; None if none was compared.
+        family_margin: Loss in a family up to which an agent may be shipped, as a fraction.
+        best_agent: The agent that is shipped, or else the one whose gain has the highest lower
+            bound; None if none was compared.
         gain: Its gain with the interval that decided.
         worst_family: Family where that agent gains least.
         worst_family_gain: Its gain there.
         within_margin: Whether the agent loses no more than the margin in any family.
+        unsure_families: Families where its interval reaches beyond the margin.
     """
 
     ship: str
@@ -100,6 +104,7 @@ class Verdict:
     worst_family: str | None = None
     worst_family_gain: Interval | None = None
     within_margin: bool | None = None
+    unsure_families: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -201,7 +206,7 @@ class Comparison:
     """Everything that was compared on the test prompts of one sweep.
 
     Attributes:
-        split: Number of prompts per split, and of test rows per family.
+        split: Number of prompts and rows per split, and of test rows per family.
         pair: Target, drafter, device and dtype that the numbers belong to.
         confidence: Level of the intervals of the outcomes.
         default: The size the drafter was trained for; None if it is not an arm.
@@ -212,6 +217,8 @@ class Comparison:
         oracle: The fastest size of each request, an upper bound that no policy can reach.
         crossfit: An oracle that is chosen on one measurement and judged on another; None where
             there is a single one.
+        halves: The oracle of one half of each answer, judged on the other; None if the answers are
+            too short.
         speedups: Mean speedup by block size, over all prompts and by family.
         verdict: What to deploy.
         off_policy: What logged decisions alone would have told of the best agent; None if none was
@@ -236,6 +243,7 @@ class Comparison:
     agents: dict[str, Outcome]
     oracle: Outcome
     crossfit: CrossFit | None
+    halves: CrossFit | None
     speedups: dict[str, dict[int, float]]
     verdict: Verdict
     off_policy: OffPolicyCheck | None

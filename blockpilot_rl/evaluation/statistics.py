@@ -46,19 +46,42 @@ def ratio_of_sums(
         The ratio; NaN if the denominator sums to 0. With a single prompt the bounds are NaN, and
         so they are if the denominator of a resample sums to 0.
     """
-    _, cluster = np.unique(clusters, return_inverse=True)
-    sums = np.column_stack(
-        [np.bincount(cluster, weights=numerator), np.bincount(cluster, weights=denominator)]
+    (interval,) = ratios_of_sums(
+        numerator[:, None], denominator[:, None], clusters, confidence=confidence, seed=seed
     )
-    value = float(_ratio(sums.sum(axis=0)))
-    if len(sums) < 2 or np.isnan(value):
-        return Interval(value, np.nan, np.nan)
+    return interval
+
+
+def ratios_of_sums(
+    numerators: np.ndarray,
+    denominators: np.ndarray,
+    clusters: np.ndarray,
+    *,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> list[Interval]:
+    """Estimate several ratios of the same rows, as `ratio_of_sums` does, at little more cost.
+
+    Args:
+        numerators: One number per row and ratio, `[n, ratios]`.
+        denominators: The same for what they are compared with, `[n, ratios]`.
+        clusters: Identity of each row's prompt, `[n]`.
+        confidence: Level of the two-sided intervals.
+        seed: Seed of the resampling.
+    """
+    ids, cluster = np.unique(clusters, return_inverse=True)
+    both = np.concatenate([numerators, denominators], axis=1, dtype=np.float64)
+    sums = np.zeros((len(ids), both.shape[1]))
+    np.add.at(sums, cluster, both)
+    values = _ratio(sums.sum(axis=0))
+    if len(sums) < 2:
+        return [Interval(float(value), np.nan, np.nan) for value in values]
     # The percentile method, unlike BCa, holds when policy and fixed size choose alike everywhere.
     blocks = np.array_split(_draws(len(sums), seed), _BLOCKS)
     ratios = _ratio(np.concatenate([block.astype(np.float64) @ sums for block in blocks]))
     tail = (1 - confidence) / 2
-    low, high = np.quantile(ratios, [tail, 1 - tail])
-    return Interval(value, float(low), float(high))
+    low, high = np.quantile(ratios, [tail, 1 - tail], axis=0)
+    return [Interval(*map(float, bounds)) for bounds in zip(values, low, high, strict=True)]
 
 
 def relative_gain(
@@ -114,6 +137,7 @@ def _draws(prompts: int, seed: int) -> np.ndarray:
 
 
 def _ratio(sums: np.ndarray) -> np.ndarray:
-    """Divide the first of two columns, `[…, 2]`, by the second; NaN where that is 0."""
+    """Divide the first half of the columns by the second half; NaN where that is 0."""
+    above, below = np.split(sums, 2, axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(sums[..., 1] == 0, np.nan, sums[..., 0] / sums[..., 1])
+        return np.where(below == 0, np.nan, above / below)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from blockpilot_rl.evaluation.ablation import ALL_GROUPS
-from blockpilot_rl.evaluation.results import ALL_PROMPTS, Comparison, Outcome
+from blockpilot_rl.evaluation.oracle import CrossFit
+from blockpilot_rl.evaluation.results import ALL_PROMPTS, Comparison, GroupOutcome, Outcome
 from blockpilot_rl.evaluation.statistics import Interval
 
 
@@ -60,8 +62,13 @@ def summary_table(comparison: Comparison) -> TextTable:
         ]
         for name, outcome in named_outcomes(comparison).items()
     ]
-    prompts = comparison.split["test_prompts"]
-    return TextTable(f"Speedup over plain decoding, {prompts} test prompts", columns, rows)
+    rows += [
+        [name, speedup, "–", gain, "–", "–"]
+        for name, speedup, gain in crossfit_rows(comparison.crossfit, comparison.halves)
+    ]
+    return TextTable(
+        f"Speedup over plain decoding, {split_text(comparison, 'test')}", columns, rows
+    )
 
 
 def decoding_table(comparison: Comparison) -> TextTable:
@@ -88,23 +95,19 @@ def arms_table(comparison: Comparison) -> TextTable:
         [name, *(f"{share:.0%}" if share else "–" for share in outcome.arms.values())]
         for name, outcome in chosen.items()
     ]
-    return TextTable("Block sizes chosen on the test prompts", columns, rows)
+    return TextTable(f"Block sizes chosen, {split_text(comparison, 'test')}", columns, rows)
 
 
 def family_table(comparison: Comparison) -> TextTable:
     """Mean speedups by family: best fixed size, best agent and oracle."""
-    fixed, oracle = comparison.best_fixed, comparison.oracle
-    best = comparison.verdict.best_agent
-    columns = ["family", "test\nrows", f"best fixed\n({fixed.block_size})"]
-    columns += [] if best is None else [best, "its gain over\nbest fixed"]
-    rows = []
-    for family, outcome in fixed.per_family.items():
-        row = [family, str(outcome.rows), f"{outcome.mean_speedup:.3f}"]
-        if best is not None:
-            agent = comparison.agents[best].per_family[family]
-            row += [f"{agent.mean_speedup:.3f}", gain_text(agent.gain)]
-        rows.append([*row, f"{oracle.per_family[family].mean_speedup:.3f}"])
-    return TextTable("Mean speedup by family", [*columns, "oracle"], rows)
+    return _group_table(comparison, "family", lambda outcome: outcome.per_family)
+
+
+def temperature_table(comparison: Comparison) -> TextTable | None:
+    """The same by temperature, where the test rows have several."""
+    if len(comparison.best_fixed.per_temperature) == 1:
+        return None
+    return _group_table(comparison, "temperature", lambda outcome: outcome.per_temperature)
 
 
 def left_out_table(comparison: Comparison) -> TextTable | None:
@@ -188,20 +191,26 @@ def off_policy_table(comparison: Comparison) -> TextTable | None:
     check = comparison.off_policy
     if check is None:
         return None
-    rows = [["truth", f"{check.truth:.3f}", "–"]]
-    for name, estimate in check.estimates.items():
-        value, low, high = estimate.reward
-        size = estimate.effective_sample_size
+    rows = [["truth", f"{check.truth:.3f}", "–", "–", "–"]]
+    for name, found in check.estimators.items():
+        size = found.effective_sample_size
         worth = "–" if size is None else f"{size:.0f}"
-        rows.append([name, f"{value:.3f} ({low:.3f}, {high:.3f})", worth])
-    best = comparison.verdict.best_agent
-    columns = [f"mean speedup of {best}", "value (interval)", "effective\nsample size"]
-    title = f"Off-policy estimates from {check.decisions} logged decisions"
+        rows.append(
+            [name, f"{found.mean:.3f}", f"{found.rmse:.3f}", f"{found.coverage:.0%}", worth]
+        )
+    columns = [
+        f"mean speedup of {comparison.verdict.best_agent}",
+        "mean\nestimate",
+        "RMSE",
+        f"{100 * check.confidence:.3g}% intervals\nthat hold the truth",
+        "effective\nsample size",
+    ]
+    title = f"Off-policy estimates from {check.logs} logs of {check.decisions:,} decisions each"
     return TextTable(title, columns, rows)
 
 
 def paper_tables(comparison: Comparison) -> list[TextTable]:
-    """The paper's table, one per temperature."""
+    """The paper's table, one per temperature of the test rows."""
     columns = ["choice", "sizes", "τ pooled", "τ per\nrequest", "mean\nspeedup", "total\nspeedup"]
     columns.append("gain over\nbest fixed")
     return [
@@ -232,7 +241,42 @@ def speedup_table(comparison: Comparison) -> TextTable:
         [name, *(f"{speedup:.2f}" for speedup in speedups.values())]
         for name, speedups in comparison.speedups.items()
     ]
-    return TextTable("Mean speedup by block size", ["prompts", *map(str, sizes)], rows)
+    title = f"Mean speedup by block size, {split_text(comparison, 'test')}"
+    return TextTable(title, ["prompts", *map(str, sizes)], rows)
+
+
+def counted(prompts: int, rows: int, kind: str = "prompts") -> str:
+    """Number of prompts, and of their rows where those are more."""
+    text = f"{prompts:,} {kind}"
+    return text if rows == prompts else f"{text} ({rows:,} rows)"
+
+
+def split_text(comparison: Comparison, name: str) -> str:
+    """The same of a split that was compared on or learned from."""
+    split, kind = comparison.split, "training" if name == "train" else name
+    return counted(split[f"{name}_prompts"], split[f"{name}_rows"], f"{kind} prompts")
+
+
+def crossfit_rows(*oracles: CrossFit | None) -> list[list[str]]:
+    """Name, mean speedup and gain over best fixed of oracles that noise cannot flatter.
+
+    They are judged on other rows than the rest, so each against the fixed size on its own, and
+    beside the oracle that profits from noise there.
+    """
+    names = {
+        "replicates": "oracle cross-fitted on other samples",
+        "stopwatch": "oracle cross-fitted by stopwatch",
+        "halves": "oracle of one half on the other",
+    }
+    return [
+        [
+            f"{names[found.source]}, {counted(found.prompts, found.rows)}",
+            f"{found.mean_speedup:.3f}",
+            f"{gain_text(found.gain)}; naive there {found.in_sample / found.fixed - 1:+z.1%}",
+        ]
+        for found in oracles
+        if found is not None
+    ]
 
 
 def crossfit_line(comparison: Comparison) -> str:
@@ -245,9 +289,23 @@ def crossfit_line(comparison: Comparison) -> str:
         "stopwatch": "chosen by predicted and judged by measured seconds",
     }[found.source]
     return (
-        f"Cross-fitted oracle ({how}, {found.rows} rows of {found.prompts} prompts): mean speedup "
-        f"{found.mean_speedup:.3f}; on the same rows the oracle that profits from noise has "
-        f"{found.in_sample:.3f} and the best fixed size {found.fixed:.3f}."
+        f"Cross-fitted oracle ({how}, {found.rows:,} rows of {found.prompts:,} prompts): mean "
+        f"speedup {found.mean_speedup:.3f}, {gain_text(found.gain)} over best fixed; on the same "
+        f"rows the oracle that profits from noise has {found.in_sample:.3f} and the best fixed "
+        f"size {found.fixed:.3f}."
+    )
+
+
+def halves_line(comparison: Comparison) -> str:
+    """How much of the oracle's lead is luck within a single answer."""
+    found = comparison.halves
+    if found is None:
+        return "The answers are too short to choose on one half of them and judge on the other."
+    return (
+        "Chosen on one half of each answer and judged on the other, the oracle gains "
+        f"{gain_text(found.gain)} over best fixed; chosen and judged on both halves "
+        f"{found.in_sample / found.fixed - 1:+z.1%}. The difference is luck within single answers, "
+        "as far as halves can tell."
     )
 
 
@@ -256,6 +314,24 @@ def verdict_line(comparison: Comparison) -> str:
     verdict = comparison.verdict
     what = verdict.ship if verdict.block_size is None else f"fixed block size {verdict.block_size}"
     return f"Verdict: ship {what}: {verdict.reason}."
+
+
+def _group_table(
+    comparison: Comparison, name: str, groups: Callable[[Outcome], dict[str, GroupOutcome]]
+) -> TextTable:
+    """Mean speedups by group: best fixed size, best agent and oracle."""
+    fixed, oracle = comparison.best_fixed, groups(comparison.oracle)
+    best = comparison.verdict.best_agent
+    columns = [name, "test\nrows", f"best fixed\n({fixed.block_size})"]
+    columns += [] if best is None else [best, "its gain over\nbest fixed"]
+    rows = []
+    for group, outcome in groups(fixed).items():
+        row = [group, str(outcome.rows), f"{outcome.mean_speedup:.3f}"]
+        if best is not None:
+            agent = groups(comparison.agents[best])[group]
+            row += [f"{agent.mean_speedup:.3f}", gain_text(agent.gain)]
+        rows.append([*row, f"{oracle[group].mean_speedup:.3f}"])
+    return TextTable(f"Mean speedup by {name}", [*columns, "oracle"], rows)
 
 
 def _share(interval: Interval) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.judge import Judge
 from blockpilot_rl.evaluation.results import Outcome, Verdict
+from blockpilot_rl.evaluation.statistics import Interval
 
 
 def decide(
@@ -16,14 +17,18 @@ def decide(
     agents: Mapping[str, Outcome],
     family_margin: float,
 ) -> Verdict:
-    """Choose between the agent with the highest lower bound and the best fixed size.
+    """Choose between the agents and the best fixed size.
+
+    An agent may be shipped if its gain is surely above 0 and it loses no more than the margin in
+    any family; of several, the one whose gain has the highest lower bound is.
 
     Args:
         judge: Gives gains at a level that is adjusted for the number of agents.
         best_fixed: The best fixed block size.
         choices: What each agent chose.
         agents: What each agent achieved.
-        family_margin: Loss in a single family that is tolerated; the verdict reports it.
+        family_margin: Loss in a single family, as a fraction, beyond which no agent is shipped. The
+            loss itself counts; the verdict names the families whose intervals reach further.
     """
     if not choices:
         return Verdict(
@@ -35,29 +40,36 @@ def decide(
         )
     level = 1 - (1 - judge.confidence) / len(choices)
     gains = {name: judge.gain(chosen, level) for name, chosen in choices.items()}
-    best = max(gains, key=lambda name: gains[name].low)
-    gain, outcome = gains[best], agents[best]
-    worst = min(outcome.per_family, key=lambda name: outcome.per_family[name].gain.value)
-    loss = outcome.per_family[worst].gain
-    within = loss.value >= -family_margin
-    judged = f"{'within' if within else 'beyond'} the margin of {family_margin:.1%}"
+    surest = sorted(gains, key=lambda name: gains[name].low, reverse=True)
+    gaining = [name for name in surest if gains[name].low > 0]
+    shippable = [name for name in gaining if _worst(agents[name])[1].value >= -family_margin]
+    best = shippable[0] if shippable else surest[0]
+    gain, (worst, loss) = gains[best], _worst(agents[best])
+    unsure = [
+        family
+        for family, outcome in agents[best].per_family.items()
+        if not outcome.gain.low >= -family_margin
+    ]
     fixed = "plain decoding" if best_fixed == 1 else f"the best fixed size {best_fixed}"
     adjusted = f", adjusted for {len(choices)} agents" if len(choices) > 1 else ""
     interval = f"{100 * level:.3g}% interval {gain.low:+z.1%} to {gain.high:+z.1%}{adjusted}"
     if gain.low > 0:
         reason = (
             f"{best} gains {gain.value:+z.1%} in mean speedup over {fixed} ({interval}), its own "
-            f"decisions included, and {outcome.total_gain.value:+z.1%} in total time; in its worst "
-            f"family, {worst}, it has {loss.value:+z.1%}{'' if loss.value >= 0 else ', ' + judged}"
+            f"decisions included, and {agents[best].total_gain.value:+z.1%} in total time; in its "
+            f"worst family, {worst}, it has {loss.value:+z.1%}"
+            f"{_margin_words(loss.value, unsure, family_margin)}"
         )
+        if shippable and (passed := gaining[: gaining.index(best)]):
+            reason += f"; {' and '.join(passed)} gained more surely, but lost too much in a family"
     else:
         reason = (
             f"no agent surely gains over {fixed}: the surest of them, {best}, has "
             f"{gain.value:+z.1%} in mean speedup ({interval}), its own decisions included"
         )
     return Verdict(
-        ship=best if gain.low > 0 else "fixed",
-        block_size=None if gain.low > 0 else best_fixed,
+        ship=best if shippable else "fixed",
+        block_size=None if shippable else best_fixed,
         reason=reason,
         confidence=level,
         family_margin=family_margin,
@@ -65,5 +77,22 @@ def decide(
         gain=gain,
         worst_family=worst,
         worst_family_gain=loss,
-        within_margin=within,
+        within_margin=loss.value >= -family_margin,
+        unsure_families=unsure,
     )
+
+
+def _worst(outcome: Outcome) -> tuple[str, Interval]:
+    """The family with the least gain, and that gain."""
+    name = min(outcome.per_family, key=lambda family: outcome.per_family[family].gain.value)
+    return name, outcome.per_family[name].gain
+
+
+def _margin_words(loss: float, unsure: list[str], margin: float) -> str:
+    """How the worst family's gain, and the intervals of all, lie to the margin of loss."""
+    if loss < -margin:
+        return f", beyond the margin of {margin:.1%} that an agent may lose"
+    if unsure:
+        are = "is" if len(unsure) == 1 else "are"
+        return f"; not surely within the margin of {margin:.1%} {are} {', '.join(unsure)}"
+    return "" if loss >= 0 else f", within the margin of {margin:.1%}"

@@ -31,11 +31,11 @@ class Candidate:
 def judge_worth(
     best_fixed: Achieved,
     oracle: Achieved,
+    bound: Interval,
     crossfit: CrossFit | None,
     steps: Steps | None,
     candidates: Sequence[Candidate],
     *,
-    rows: int,
     confidence: float,
     min_gain: float,
 ) -> Worth:
@@ -43,30 +43,32 @@ def judge_worth(
 
     Yes, if a candidate gains `min_gain` or more over the best fixed size, and surely something;
     their intervals are adjusted for their number (Bonferroni). No, if even choices that know the
-    outcome gain less than `min_gain`: the fastest size of each request, cross-fitted where all
-    answers are random, and the best prefix at every step. Otherwise only training can tell.
+    outcome surely gain less than `min_gain`: the bound on one size per request, and the best prefix
+    at every step. Otherwise only training can tell.
 
     Args:
         best_fixed: The best fixed size.
         oracle: The fastest size of each request.
-        crossfit: The oracle without the flattery of noise, if it is known.
+        bound: Gain of the fastest size of each request, cross-fitted where a prompt has several
+            answers, so that noise flatters it as little as the rows allow.
+        crossfit: The cross-fitted oracle alone, if there is one.
         steps: Deciding at every step, if it was measured.
         candidates: What takes no learning.
-        rows: Test rows.
         confidence: Level of the intervals, before adjustment.
         min_gain: Gain that is worth the trouble, as a fraction.
     """
     size = best_fixed.block_size
     fixed = "plain decoding" if size == 1 else f"the best fixed size {size}"
     known = f"knowing the fastest size of each request would gain {oracle.gain.value:+.1%}"
-    bound = oracle.gain.high
     if crossfit is not None and crossfit.source == "replicates":
-        honest = crossfit.mean_speedup / crossfit.fixed - 1
-        known += f" ({honest:+.1%} cross-fitted on {crossfit.prompts} prompts with several answers)"
-        bound = honest if crossfit.rows == rows else bound
+        known += (
+            f" ({bound.value:+.1%} with the {crossfit.prompts} prompts that have several answers "
+            "cross-fitted)"
+        )
+    most = bound.high
     if steps is not None:
         known += f", the best prefix at every step {steps.prefix_oracle.gain.value:+.1%}"
-        bound = max(bound, steps.prefix_oracle.gain.high)
+        most = max(most, steps.prefix_oracle.gain.high)
     best = _best(candidates, confidence, min_gain)
     if best is not None:
         name, gain, level = best
@@ -76,11 +78,11 @@ def judge_worth(
             f"({100 * level:.3g}% interval {gain.low:+.1%} to {gain.high:+.1%}) over {fixed}; "
             f"{known}",
         )
-    if bound < min_gain:
+    if most < min_gain:
         return Worth(
             "no",
-            f"adapting is not worth it here: {known} over {fixed}, less than the {min_gain:.1%} "
-            f"that would be worth the trouble; ship {fixed}",
+            f"adapting is not worth it here: {known} over {fixed}, at most {most:+.1%}, less than "
+            f"the {min_gain:.1%} that would be worth the trouble; ship {fixed}",
         )
     return Worth(
         "maybe",

@@ -10,7 +10,7 @@ import pytest
 
 from blockpilot_rl.agents import make_agent
 from blockpilot_rl.cli.compare import main
-from tests.evaluation.replicates import joined, replicated
+from tests.evaluation.replicates import joined, mixed, replicated
 from tests.synthetic import synthetic_table
 
 REGRESSION = ["--algos", "reward-regression", "--jobs", "1"]
@@ -173,7 +173,7 @@ def test_every_view_that_is_asked_for(capsys, tmp_path):
     last = values["learning_curve"]["reward-regression"][-1]
     assert last["mean_speedup"] == pytest.approx(agent["mean_speedup"])
     assert last["gain"] == pytest.approx(agent["gain"])
-    assert values["off_policy"]["estimates"]["DR"]["effective_sample_size"] > 1
+    assert values["off_policy"]["estimators"]["DR"]["effective_sample_size"] > 1
     assert values["ablation"]["algorithm"] == "reward-regression"
     groups = values["ablation"]["rows"]
     assert len(groups) == 7
@@ -213,9 +213,8 @@ def test_the_papers_table_at_every_temperature(capsys, tmp_path):
     table = synthetic_table(n=250)
     warm = dataclasses.replace(table, seconds=table.seconds * [1, 1, 1, 2, 4])
     joined(table, replicated(warm, 2)).save(tmp_path / "s")
-    values = numbers(
-        capsys, "--sweep", str(tmp_path / "s"), "--algos", "supervised", "--seeds", "1"
-    )
+    argv = ["--sweep", str(tmp_path / "s"), "--algos", "supervised", "--seeds", "1"]
+    values = numbers(capsys, *argv, "--temperature", "all")
     cold, hot = values["paper_table"]["0"], values["paper_table"]["1"]
     names = [
         "plain decoding",
@@ -240,6 +239,34 @@ def test_the_papers_table_at_every_temperature(capsys, tmp_path):
     )
     assert only["best_fixed"]["block_size"] == 4
     assert only["split"]["test_rows"] == 2 * only["split"]["test_prompts"]
+
+
+def test_a_mixed_sweep_is_compared_on_its_greedy_rows(capsys, tmp_path):
+    table, folder = synthetic_table(n=400), tmp_path / "s"
+    mixed(table, 100, noise=0.2).save(folder)
+    table.save(tmp_path / "greedy")
+    argv = ["--sweep", str(folder), *REGRESSION, "--seeds", "1"]
+    report = ["--report", str(tmp_path / "report"), "--json", str(tmp_path / "c.json")]
+    assert main([*argv, *report]) == 0
+    out = capsys.readouterr().out
+    (line,) = [line for line in out.splitlines() if line.startswith("Note: the sweep has")]
+    assert "its 400 greedy rows of 600 were taken" in line
+    assert "Mean speedup by temperature" not in out
+    for title in ("Mean speedup by block size", "Off-policy estimates from 20 logs"):
+        assert title in out
+    values = json.loads((tmp_path / "c.json").read_text(encoding="utf-8"))
+    assert values["split"]["test_rows"] == values["split"]["test_prompts"]
+    assert line.removeprefix("Note: ") in (tmp_path / "report" / "report.md").read_text("utf-8")
+    alone = numbers(capsys, "--sweep", str(tmp_path / "greedy"), *argv[2:])
+    assert alone["notes"] == values["notes"][1:]
+    assert alone["oracle"] == values["oracle"]
+    assert main([*argv, "--temperature", "all", "--json"]) == 0
+    out, err = capsys.readouterr()
+    split = json.loads(out)["split"]
+    assert split["test_rows"] > split["test_prompts"]
+    assert "Mean speedup by temperature" in err
+    assert "greedy rows of" not in err
+    assert f"{split['test_prompts']} test prompts ({split['test_rows']} rows)" in err
 
 
 def test_remarks_of_the_learners_come_once(capsys, tmp_path):
@@ -277,6 +304,7 @@ def test_remarks_of_the_learners_come_once(capsys, tmp_path):
         (["--paper-window", "-1"], "--paper-window must be 0 or more"),
         (["--family-margin", "-0.1"], "--family-margin must be 0 or more"),
         (["--temperature", "0.7"], "--temperature 0.7 was not recorded; the sweep has 0"),
+        (["--temperature", "warm"], "--temperature must be 0 or more, or all, got 'warm'"),
         (["--confidence", "95"], "--confidence must lie between 0 and 1"),
         (["--shufle-states"], "Did you mean '--shuffle-states'?"),
         (["--json", "{folder}"], "is a folder"),

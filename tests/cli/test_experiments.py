@@ -9,6 +9,8 @@ from blockpilot_rl.agents import make_agent
 from blockpilot_rl.cli.experiments import Laboratory
 from blockpilot_rl.cli.trainings import Splits
 from blockpilot_rl.evaluation.ablation import ALL_GROUPS
+from blockpilot_rl.evaluation.curves import some_prompts
+from tests.evaluation.replicates import mixed
 from tests.synthetic import synthetic_table
 
 
@@ -47,6 +49,26 @@ def test_the_fixed_size_learns_beside_the_agents(splits):
     assert len(np.unique(chosen.arms)) > 1
     assert len(np.unique(lab._fixed(splits, 1000).arms)) == 1
     assert (chosen.policy_seconds == 0).all()
+
+
+def test_a_prompt_with_several_answers_costs_as_many_decodes():
+    splits = Splits.of(mixed(synthetic_table(n=300), 150))
+    train = splits.train
+    assert len(train) > train.rows["id"].nunique()
+    lab = laboratory(algos=[], seeds=range(3))
+    learning = lab.learning_curve(splits, {})
+    curves = lab.budget_curves(splits, {}, learning)
+    counts = [point.prompts for point in learning["fixed"]]
+    assert counts[-1] == train.rows["id"].nunique()
+    answers = [
+        round(np.mean([len(some_prompts(train, count, seed)) for seed in range(3)]))
+        for count in counts
+    ]
+    assert answers[-1] == len(train)
+    assert all(paid > prompts for paid, prompts in zip(answers, counts, strict=True))
+    paid = {price: [p.decodes for p in curves[price]["fixed"]] for price in ("decode", "replay")}
+    assert paid == {"replay": answers, "decode": [5 * count for count in answers]}
+    assert [point.prompts for point in curves["replay"]["fixed"]] == counts
 
 
 def test_remarks_are_kept_once(splits):

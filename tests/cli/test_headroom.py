@@ -11,6 +11,7 @@ from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.decoding.replay import Trace
 from blockpilot_rl.sweeps.reprice import predict_seconds
 from blockpilot_rl.sweeps.traces import save_sweep
+from tests.evaluation.replicates import mixed
 from tests.synthetic import synthetic_table
 
 PROFILE = LatencyProfile(
@@ -125,7 +126,8 @@ def test_published_results(published, capsys):
         (["nowhere"], "no sweep at nowhere"),
         (["--confidence", "2"], "must lie between 0 and 1"),
         (["--window", "-1"], "--window must be 0 or more"),
-        (["--temperature", "0.7"], "no row was sampled at temperature 0.7; the sweep has 0"),
+        (["--temperature", "0.7"], "--temperature 0.7 was not recorded; the sweep has 0"),
+        (["--temperature", "-1"], "--temperature must be 0 or more, or all"),
         (["--json", "."], "--json . is a folder"),
     ],
 )
@@ -143,3 +145,23 @@ def test_one_temperature(sweep, published, capsys):
     assert list(json.loads(capsys.readouterr().out)["temperatures"]) == ["0"]
     assert main([str(published), "--temperature", "0"]) == 2
     assert "published results have none" in capsys.readouterr().err
+
+
+def test_a_mixed_sweep_is_judged_on_its_greedy_rows(tmp_path, capsys):
+    mixed(synthetic_table(150), 60, noise=0.2).save(tmp_path / "sweep")
+    assert main([str(tmp_path / "sweep"), "--json"]) == 0
+    out, err = capsys.readouterr()
+    values = json.loads(out)
+    assert list(values["temperatures"]) == ["0"]
+    assert values["rows"] == values["prompts"]
+    assert values["oracle_crossfit"] is None
+    assert len(values["oracle_halves"]["gain"]) == 3
+    assert err.count("its 150 greedy rows of 270 were taken") == 1
+    assert "oracle of one half on the other" in err
+    assert main([str(tmp_path / "sweep"), "--temperature", "all", "--json"]) == 0
+    out, err = capsys.readouterr()
+    values = json.loads(out)
+    assert list(values["temperatures"]) == ["0", "1"]
+    assert values["rows"] == values["prompts"] + values["oracle_crossfit"]["rows"]
+    assert "greedy rows of" not in err
+    assert "oracle cross-fitted on other samples" in err

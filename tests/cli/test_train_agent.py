@@ -22,7 +22,7 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.provenance import sha256_file
 from blockpilot_rl.sweeps.table import SweepTable
 from tests.agents.quick import BRIEF
-from tests.evaluation.replicates import replicated
+from tests.evaluation.replicates import joined, replicated
 from tests.synthetic import ARMS, synthetic_table
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_agent.py"
@@ -278,6 +278,38 @@ def test_prompts_are_counted_once(tmp_path):
     assert sweep["validation_prompts"] == len(table.split("validation"))
 
 
+def test_the_temperature_to_learn_from(tmp_path, capsys):
+    """Greedy rows by default, and a run that is gone on with keeps its own."""
+    table = synthetic_table(250)
+    warm = dataclasses.replace(table, seconds=table.seconds * [1, 1, 1, 2, 4])
+    joined(table, replicated(warm, 2)).save(tmp_path / "sweep")
+    sweep = ["--sweep", str(tmp_path / "sweep")]
+    words = ["--algo", "linucb", *brief("linucb"), "-f", str(tmp_path / "logs")]
+    for number, (flag, size, temperatures) in enumerate(
+        (
+            ([], 8, [0.0]),
+            (["--temperature", "1"], 4, [1.0]),
+            (["--temperature", "all"], 4, [0.0, 1.0]),
+        ),
+        start=1,
+    ):
+        assert main([*words, *sweep, *flag]) == 0
+        assert capsys.readouterr().out.count("its 250 greedy rows of 750 were taken") == (not flag)
+        run = folder(tmp_path, "linucb", number)
+        assert load_agent(run).problem.best_fixed == size
+        origin = json.loads((run / "provenance.json").read_text(encoding="utf-8"))["sweep"]
+        assert origin["temperatures"] == temperatures
+        assert origin["train_prompts"] == len(table.split("train"))
+    further = ["--algo", "linucb", "-n", "640", "-f", str(tmp_path / "logs")]
+    for number in (4, 5):
+        # The second goes on with the first, which was told neither sweep nor temperature.
+        before = folder(tmp_path, "linucb", 2 if number == 4 else 4)
+        assert main([*further, "-i", str(before)]) == 0
+        saved = folder(tmp_path, "linucb", number) / "provenance.json"
+        origin = json.loads(saved.read_text(encoding="utf-8"))["sweep"]
+        assert (origin["name"], origin["temperatures"]) == ("sweep", [1.0])
+
+
 def test_an_interrupted_run_does_not_look_complete(train, tmp_path, monkeypatch, capsys):
     def interrupted(*_):
         raise KeyboardInterrupt
@@ -303,6 +335,8 @@ def test_an_interrupted_run_does_not_look_complete(train, tmp_path, monkeypatch,
         (["--arms", "4,8"], "begin with 1"),
         (["--arms", "1,4", "--window", "8"], "--arms and --window"),
         (["--window", "-1"], "--window"),
+        (["--temperature", "1"], "--temperature 1 was not recorded; the sweep has 0"),
+        (["--temperature", "hot"], "--temperature must be 0 or more, or all, got 'hot'"),
         (["-optimize", "--sampler", "grid"], "--sampler"),
         (["-optimize", "--pruner", "hard"], "--pruner"),
         (["-optimize", "--n-trials", "0"], "--n-trials must be positive"),

@@ -39,3 +39,8 @@ def joined(first: SweepTable, second: SweepTable) -> SweepTable:
         seconds=np.concatenate([first.seconds, second.seconds]),
         measured_seconds=np.concatenate([first.measured_seconds, second.measured_seconds]),
     )
+
+
+def mixed(table: SweepTable, prompts: int, noise: float = 0.0) -> SweepTable:
+    """Greedy rows of all prompts, and two rows at temperature 1 of the first so many."""
+    return joined(table, replicated(table.select_rows(np.arange(prompts)), 2, noise))

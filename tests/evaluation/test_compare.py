@@ -11,10 +11,11 @@ from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.compare import compare
 from blockpilot_rl.evaluation.controls import shuffle_states
 from blockpilot_rl.evaluation.oracle import oracle_arms
+from blockpilot_rl.evaluation.tables import summary_table, temperature_table
 from blockpilot_rl.files import write_json
 from blockpilot_rl.sweeps.metadata import DEFAULT_ARMS
 from blockpilot_rl.sweeps.table import SweepTable
-from tests.evaluation.replicates import replicated
+from tests.evaluation.replicates import mixed, replicated
 from tests.synthetic import synthetic_table
 
 Splits = tuple[SweepTable, SweepTable, SweepTable]
@@ -239,15 +240,44 @@ def test_a_family_that_loses_is_named_in_the_verdict(splits):
     arms[np.flatnonzero(hard)[::3]] = test.arm_index(16)
     found = compare(train, validation, test, {"partial": once(arms)})
     verdict = found.verdict
-    assert (verdict.ship, verdict.worst_family) == ("partial", "hard")
+    assert (verdict.ship, verdict.block_size) == ("fixed", 8)
+    assert (verdict.best_agent, verdict.worst_family) == ("partial", "hard")
+    assert verdict.gain.low > 0
     assert verdict.worst_family_gain == found.agents["partial"].per_family["hard"].gain
     assert verdict.worst_family_gain.value < -0.01
     assert verdict.within_margin is False
+    assert "partial gains +" in verdict.reason
     assert "in its worst family, hard, it has -" in verdict.reason
-    assert "beyond the margin of 1.0%" in verdict.reason
+    assert "beyond the margin of 1.0% that an agent may lose" in verdict.reason
     kind = compare(train, validation, test, {"partial": once(arms)}, family_margin=0.5).verdict
-    assert kind.within_margin is True
-    assert "within the margin of 50.0%" in kind.reason
+    assert (kind.ship, kind.within_margin, kind.unsure_families) == ("partial", True, [])
+    assert ", within the margin of 50.0%" in kind.reason
+    # The loss is within this margin, its interval is not.
+    value, low, _ = verdict.worst_family_gain
+    unsure = compare(
+        train, validation, test, {"partial": once(arms)}, family_margin=-(value + low) / 2
+    ).verdict
+    assert (unsure.ship, unsure.within_margin) == ("partial", True)
+    assert unsure.unsure_families == ["hard"]
+    assert "; not surely within the margin of " in unsure.reason
+    assert unsure.reason.endswith(" is hard")
+
+
+def test_an_agent_that_spares_every_family_is_shipped_before_a_surer_one(splits):
+    train, validation, test = splits
+    fixed, answers = test.arm_index(8), oracle_arms(test)
+    hard = (test.rows["family"] == "hard").to_numpy()
+    partial = np.where(hard, fixed, answers)
+    partial[np.flatnonzero(~hard)[::4]] = fixed
+    partial[np.flatnonzero(hard)[::3]] = test.arm_index(16)
+    mild = np.full(len(test), fixed)
+    mild[np.flatnonzero(answers != fixed)[:6]] = answers[answers != fixed][:6]
+    found = compare(train, validation, test, {"partial": once(partial), "mild": once(mild)})
+    gains = {name: agent.gain for name, agent in found.agents.items()}
+    assert gains["partial"].low > gains["mild"].low > 0
+    assert (found.verdict.ship, found.verdict.best_agent) == ("mild", "mild")
+    assert found.verdict.reason.startswith("mild gains ")
+    assert "; partial gained more surely, but lost too much in a family" in found.verdict.reason
 
 
 def test_the_report_names_best_fixed_beside_a_default_that_is_worst(splits):
@@ -303,6 +333,32 @@ def test_rows_of_one_prompt_are_one_cluster(splits):
     assert tripled.split["test_rows"] == 3 * len(test)
     assert tripled.crossfit is not None
     assert tripled.to_dict()["oracle"]["crossfit"] == tripled.crossfit.mean_speedup
+    assert tripled.halves.gain == pytest.approx(single.halves.gain)
+
+
+def test_a_mixed_sweep_is_judged_by_temperature_too(splits):
+    train, validation, test = splits
+    arms, rows = regression(train, test), mixed(test, 100)
+    chosen = np.concatenate([arms, np.tile(arms[:100], 2)])
+    found = compare(train, validation, rows, {"r": once(chosen)})
+    assert found.split["test_prompts"] == len(test)
+    assert found.split["test_rows"] == len(test) + 200
+    assert found.split["train_rows"] == found.split["train_prompts"] == len(train)
+    agent = found.agents["r"]
+    assert {name: group.rows for name, group in agent.per_temperature.items()} == {
+        "0": len(test),
+        "1": 200,
+    }
+    cold = compare(train, validation, test, {"r": once(arms)}).agents["r"]
+    assert agent.per_temperature["0"].gain == pytest.approx(cold.gain)
+    assert agent.per_temperature["0"].mean_speedup == pytest.approx(cold.mean_speedup)
+    assert (found.crossfit.source, found.crossfit.prompts) == ("replicates", 100)
+    assert found.crossfit.rows == 200
+    assert f"{len(test)} test prompts ({len(rows)} rows)" in summary_table(found).title
+    assert [row[:2] for row in temperature_table(found).rows] == [
+        ["0", str(len(test))],
+        ["1", "200"],
+    ]
 
 
 def test_logged_decisions_alone_tell_what_the_best_agent_earns(splits):
@@ -311,12 +367,14 @@ def test_logged_decisions_alone_tell_what_the_best_agent_earns(splits):
     found = compare(train, validation, test, {"r": Choices(both, np.zeros(2))})
     check = found.off_policy
     assert check is not None
-    assert check.decisions == len(test)
+    assert (check.logs, check.decisions, check.confidence) == (20, len(test), 0.95)
     assert check.truth == pytest.approx(found.agents["r"].mean_speedup)
     for name in ("IPS", "SNIPS", "DR"):
-        estimate = check.estimates[name]
-        assert estimate.reward.low < check.truth < estimate.reward.high
-        assert len(test) / 5 < estimate.effective_sample_size < len(test) / 2
+        estimator = check.estimators[name]
+        assert estimator.mean == pytest.approx(check.truth, abs=estimator.rmse)
+        assert estimator.coverage >= 0.8
+        assert len(test) / 5 < estimator.effective_sample_size < len(test) / 2
+    assert check.estimators["DR"].rmse < check.estimators["IPS"].rmse
 
 
 def test_the_json_has_the_agreed_shape(splits, tmp_path):

@@ -10,9 +10,11 @@ from blockpilot_rl.decoding.replay import Trace
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.headroom import COST_FACTORS, HeadroomSettings, measure_headroom
 from blockpilot_rl.evaluation.headroom_tables import headroom_tables
+from blockpilot_rl.evaluation.oracle import bound_arms
 from blockpilot_rl.files import _plain
 from blockpilot_rl.sweeps.reprice import predict_seconds
 from blockpilot_rl.sweeps.table import SweepTable
+from tests.evaluation.replicates import joined, mixed, replicated
 from tests.synthetic import ARMS, synthetic_table
 
 PROFILE = LatencyProfile(
@@ -137,8 +139,59 @@ def test_pure_noise_flatters_the_oracle_but_not_the_cross_fitted_one():
     assert abs(crossfit.mean_speedup / crossfit.fixed - 1) < 0.04
     assert crossfit.prompts == found.prompts
     assert crossfit.rows == found.rows == 2 * found.prompts
+    assert crossfit.gain.low < 0 < crossfit.gain.high < 0.06
+    settings = HeadroomSettings(min_gain=0.06)
+    found = measure_headroom(dataclasses.replace(table, rows=rows, seconds=seconds), None, settings)
     assert found.verdict.worth == "no"
     assert "cross-fitted" in found.verdict.reason
+
+
+def test_noise_at_a_temperature_does_not_flatter_a_mixed_sweep():
+    """Greedy answers with nothing to win, beside samples of a prompt that agree in nothing."""
+    table = synthetic_table(200).select_arms((1, 2, 4))
+    table = dataclasses.replace(table, seconds=np.tile([1.5, 1.0, 1.1], (200, 1)))
+    hot = replicated(table.select_rows(np.arange(60)), 2)
+    opposite = np.repeat([[1.5, 0.8, 1.6], [1.5, 1.6, 0.8]], 60, axis=0)
+    found = measure_headroom(joined(table, dataclasses.replace(hot, seconds=opposite)))
+    assert found.rows == found.prompts + found.oracle_crossfit.rows
+    assert found.oracle.gain.low > 0.05
+    assert found.oracle_crossfit.gain.high < 0
+    assert found.verdict.worth == "no"
+    assert found.verdict.reason.count("cross-fitted") == 1
+
+
+def test_what_greedy_rows_could_win_counts_in_a_mixed_sweep():
+    table = mixed(synthetic_table(300), 100)
+    found = measure_headroom(table, None, HeadroomSettings(min_gain=0.001))
+    test = table.split("test")
+    fixed = test.rewards[:, test.arm_index(found.best_fixed.block_size)]
+    bound = test.rewards[np.arange(len(test)), bound_arms(test)].mean() / fixed.mean() - 1
+    assert found.verdict.worth == "maybe"
+    prompts = found.oracle_crossfit.prompts
+    assert f"({bound:+.1%} with the {prompts} prompts that have several answers" in (
+        found.verdict.reason
+    )
+    assert set(found.temperatures) == {"0", "1"}
+    title, *_ = [item.title for item in headroom_tables(found)]
+    assert f"{found.prompts} test prompts ({found.rows} rows)" in title
+    assert "Headroom by temperatures" in [item.title for item in headroom_tables(found)]
+
+
+def test_oracles_without_luck_have_a_row_of_their_own():
+    found = measure_headroom(mixed(synthetic_table(300), 100, noise=0.1))
+    rows = {row[0]: row for row in headroom_tables(found)[0].rows}
+    for name, oracle in (
+        ("oracle cross-fitted on other samples", found.oracle_crossfit),
+        ("oracle of one half on the other", found.oracle_halves),
+    ):
+        (cells,) = [row for label, row in rows.items() if label.startswith(name)]
+        assert f"{oracle.prompts} prompts ({oracle.rows} rows)" in cells[0]
+        assert cells[1] == f"{oracle.mean_speedup:.3f}"
+        value, low, high = oracle.gain
+        assert cells[3].startswith(f"{value:+.1%} ({100 * low:+.1f}, {100 * high:+.1f}); naive")
+    assert found.oracle_halves.rows == found.rows
+    values = _plain(found.to_dict())
+    assert len(values["oracle_crossfit"]["gain"]) == len(values["oracle_halves"]["gain"]) == 3
 
 
 def test_intervals_take_whole_prompts():

@@ -9,6 +9,8 @@ import pytest
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.off_policy import (
     LoggedDecisions,
+    _ridge,
+    check_off_policy,
     evaluate_off_policy,
     log_decisions,
     predict_rewards,
@@ -226,3 +228,36 @@ def test_what_does_not_fit_is_refused(table):
         evaluate_off_policy(logged, 2 * uniform(table))
     with pytest.raises(BlockPilotError, match="one length"):
         dataclasses.replace(logged, rewards=logged.rewards[:3])
+
+
+def test_several_logs_tell_how_far_to_trust_one(table):
+    target = preferring(table, 1.0)
+    found = check_off_policy(table, target, logs=8, confidence=0.8, seed=3)
+    assert (found.logs, found.decisions, found.confidence) == (8, len(table), 0.8)
+    assert found.truth == pytest.approx(truth(table, target))
+    rngs = np.random.default_rng(3).spawn(8)
+    each = [
+        evaluate_off_policy(
+            log_decisions(table, uniform(table), rng), target, confidence=0.8, seed=3
+        )
+        for rng in rngs
+    ]
+    for name, estimator in found.estimators.items():
+        values = np.array([one[name].reward for one in each])
+        errors = values[:, 0] - found.truth
+        assert estimator.mean == pytest.approx(values[:, 0].mean())
+        assert estimator.rmse == pytest.approx(np.sqrt((errors**2).mean()))
+        held = (values[:, 1] <= found.truth) & (found.truth <= values[:, 2])
+        assert estimator.coverage == held.mean()
+    sizes = [one["IPS"].effective_sample_size for one in each]
+    assert found.estimators["IPS"].effective_sample_size == pytest.approx(np.mean(sizes))
+    assert found.estimators["DM"].effective_sample_size is None
+    assert len({one["IPS"].reward for one in each}) == 8
+
+
+@pytest.mark.parametrize("count", [6, 60])
+def test_either_system_of_a_ridge_regression_has_the_same_weights(count):
+    rng = np.random.default_rng(0)
+    inputs, targets = rng.normal(size=(count, 20)), rng.normal(size=count)
+    expected = np.linalg.solve(inputs.T @ inputs + 3 * np.eye(20), inputs.T @ targets)
+    np.testing.assert_allclose(_ridge(inputs, targets, 3.0), expected)

@@ -9,11 +9,13 @@ import pytest
 from blockpilot_rl.evaluation.oracle import (
     best_fixed_by_mean,
     best_fixed_by_total,
+    bound_arms,
     crossfit_oracle,
     gap_closed,
     oracle_arms,
+    replicate_arms,
 )
-from tests.evaluation.replicates import joined, replicated
+from tests.evaluation.replicates import joined, mixed, replicated
 from tests.synthetic import synthetic_table
 
 
@@ -106,3 +108,29 @@ def test_predictions_are_judged_by_the_stopwatch():
     assert found.mean_speedup == pytest.approx(expected)
     assert found.in_sample == pytest.approx(speedups.max(axis=1).mean())
     assert found.in_sample > 1.1 * found.mean_speedup
+
+
+def test_whole_prompts_are_resampled():
+    """Further copies of a row make the interval no narrower."""
+    table = synthetic_table(n=50)
+    twice, often = (crossfit_oracle(replicated(table, copies), fixed=2) for copies in (2, 6))
+    assert twice.gain.value == pytest.approx(twice.mean_speedup / twice.fixed - 1)
+    assert twice.gain.low < twice.gain.value < twice.gain.high
+    assert often.gain == pytest.approx(twice.gain)
+    wide = crossfit_oracle(replicated(table, 2), fixed=2, confidence=0.99)
+    assert wide.gain.low < twice.gain.low < twice.gain.high < wide.gain.high
+
+
+def test_the_bound_crosses_what_can_be_crossed():
+    table = synthetic_table(n=60)
+    rows = mixed(table, 20, noise=0.3)
+    arms, bound = replicate_arms(rows), bound_arms(rows)
+    assert (arms[:60] == -1).all()
+    np.testing.assert_array_equal(bound[:60], oracle_arms(table))
+    # Of two rows each has the fastest size of the other.
+    hot = oracle_arms(rows)[60:]
+    np.testing.assert_array_equal(bound[60:], np.concatenate([hot[20:], hot[:20]]))
+    found = crossfit_oracle(rows, fixed=2)
+    assert (found.prompts, found.rows) == (20, 40)
+    achieved = rows.rewards[np.arange(60, 100), bound[60:]]
+    assert found.mean_speedup == pytest.approx(achieved.mean())

@@ -23,12 +23,13 @@ from blockpilot_rl.evaluation.plots import (
     plot_learning_curve,
     plot_speedups,
 )
-from blockpilot_rl.evaluation.report import write_report
+from blockpilot_rl.evaluation.report import _sections, write_report
 from blockpilot_rl.evaluation.results import (
     Ablation,
     AblationRow,
     Comparison,
     CurvePoint,
+    GroupOutcome,
     LeftOut,
     PaperRow,
 )
@@ -45,6 +46,7 @@ from blockpilot_rl.evaluation.tables import (
     off_policy_table,
     speedup_table,
     summary_table,
+    temperature_table,
     verdict_line,
 )
 from tests.synthetic import synthetic_table
@@ -187,7 +189,8 @@ def complete(comparison) -> Comparison:
         learning_curve=learning,
         budget_curves=budgets,
         paper_table={"0": {"oracle": row}, "1": {"oracle": row, "plain decoding": row}},
-        crossfit=CrossFit("replicates", 30, 90, 1.61, 1.72, 1.55),
+        crossfit=CrossFit("replicates", 30, 90, 1.61, 1.72, 1.55, Interval(0.039, 0.01, 0.07)),
+        halves=CrossFit("halves", 20, 25, 1.6, 1.7, 1.55, Interval(0.03, 0.02, 0.04)),
         notes=["too few prompts"],
     )
 
@@ -207,7 +210,10 @@ def test_every_view_has_its_section(complete, tmp_path):
             "at temperature 0",
             "at temperature 1",
             "+1.2% (-1.0, +3.0)",
-            "30 prompts): mean speedup 1.610",
+            "30 prompts): mean speedup 1.610, +3.9% (+1.0, +7.0) over best fixed",
+            "oracle cross-fitted on other samples, 30 prompts (90 rows)",
+            "+3.0% (+2.0, +4.0); naive there +9.7%",
+            "judged on the other, the oracle gains +3.0% (+2.0, +4.0) over best fixed",
             "Note: too few prompts.",
             "a decode per label",
         ):
@@ -276,10 +282,58 @@ def test_the_tables_are_rectangular_and_in_order(comparison):
     names = [row[0] for row in summary_table(comparison).rows]
     assert names[0] == "default size (16)"
     assert names[1].startswith("best fixed (")
-    assert names[-4:] == ["random", "guesser", "steady", "oracle"]
+    assert names[-5:-1] == ["random", "guesser", "steady", "oracle"]
+    assert names[-1].startswith("oracle of one half on the other, ")
     shares = dict(zip(arms_table(comparison).columns, arms_table(comparison).rows[1], strict=True))
     assert shares["4"] == "100%"
     assert shares["8"] == "–"
+
+
+def test_a_table_by_temperature_takes_several(comparison):
+    assert temperature_table(comparison) is None
+    assert "By temperature" not in [section.title for section in _sections(comparison, {})]
+    group = GroupOutcome(7, 1.5, 1.4, Interval(0.02, 0.01, 0.03))
+    groups = {"0": group, "0.7": group}
+
+    def both(outcome):
+        return dataclasses.replace(outcome, per_temperature=groups)
+
+    mixed = dataclasses.replace(
+        comparison,
+        best_fixed=both(comparison.best_fixed),
+        oracle=both(comparison.oracle),
+        agents={name: both(agent) for name, agent in comparison.agents.items()},
+    )
+    row = ["7", "1.500", "1.500", "+2.0% (+1.0, +3.0)", "1.500"]
+    assert temperature_table(mixed).rows == [["0", *row], ["0.7", *row]]
+    assert "By temperature" in [section.title for section in _sections(mixed, {})]
+
+
+def test_prompts_and_rows_are_not_confused(comparison, tmp_path):
+    split = {**comparison.split, "test_prompts": 1000, "test_rows": 1700}
+    found = dataclasses.replace(comparison, split=split)
+    titles = [build(found).title for build in (summary_table, arms_table, speedup_table)]
+    assert all(title.endswith(", 1,000 test prompts (1,700 rows)") for title in titles)
+    write_report(found, tmp_path)
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    train, validation = (split[f"{name}_prompts"] for name in ("train", "validation"))
+    assert f"{train} training prompts, {validation} validation prompts, 1,000 test prompts " in text
+
+
+def test_the_estimates_from_logs_are_shown_beside_the_truth(comparison):
+    check = comparison.off_policy
+    table = off_policy_table(comparison)
+    assert table.title == f"Off-policy estimates from 20 logs of {check.decisions} decisions each"
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert rows["truth"][0] == f"{check.truth:.3f}"
+    found = check.estimators["DR"]
+    assert rows["DR"] == [
+        f"{found.mean:.3f}",
+        f"{found.rmse:.3f}",
+        f"{found.coverage:.0%}",
+        f"{found.effective_sample_size:.0f}",
+    ]
+    assert rows["DM"][-1] == "–"
 
 
 def test_both_acceptance_lengths_are_named(comparison):
