@@ -262,11 +262,11 @@ def _steps(
             table.arms,
             [traces[int(row)] for row in rows],
             table.rows["prompt_tokens"].to_numpy()[rows],
+            temperatures(table)[rows] > 0,
         )
         for rows in by_split.values()
     )
     traced = scale.select(has_trace[split == "test"])
     steps, seconds = measure_steps(traced, table.seconds[by_split["test"]], profile, train, test)
-            temperatures(table)[rows] > 0,
     rules = [Candidate(f"the step rule “{name}”", traced, took) for name, took in seconds.items()]
     return steps, rules
