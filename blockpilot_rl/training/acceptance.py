@@ -109,7 +109,10 @@ def acceptance_report(
         "by_language": _by(frame, frame["language"]),
         "repetitive": float(frame["repetitive"].mean()),
         "warnings": acceptance_warnings(
-            *(frame[name].to_numpy() for name in ("emitted", "passes", "repetitive")), block_size
+            frame["emitted"].to_numpy(),
+            frame["passes"].to_numpy(),
+            frame["repetitive"].to_numpy(),
+            block_size,
         ),
         "block_size": block_size,
         "max_new_tokens": max_new_tokens,
