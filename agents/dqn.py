@@ -15,6 +15,7 @@ from blockpilot_rl.agents.sb3 import SB3Agent, SB3Hyperparams
 from blockpilot_rl.errors import BlockPilotError
 
 REPLAY_FILE = "replay_buffer.pkl"
+MAX_BUFFER_BYTES = 40 * 2**20
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class DQNHyperparams(SB3Hyperparams):
 
     Attributes:
         learning_starts: Decisions by chance before learning begins.
-        buffer_size: Latest decisions to learn from; their states are what takes memory.
+        buffer_size: Latest decisions to learn from; fewer where their states would take more than
+            `MAX_BUFFER_BYTES`. Of states of 640 numbers, 16,384 take as much.
         batch_size: Decisions per gradient step.
         gradient_steps: Gradient steps per environment step.
         exploration_initial_eps: Share of decisions by chance at the beginning.
@@ -77,7 +79,7 @@ class DQNAgent(SB3Agent[DQNHyperparams]):
         return {
             "train_freq": 1,
             "learning_starts": settings.learning_starts,
-            "buffer_size": settings.buffer_size,
+            "buffer_size": self._buffer_size,
             "batch_size": settings.batch_size,
             "gradient_steps": settings.gradient_steps,
             "exploration_initial_eps": settings.exploration_initial_eps,
@@ -87,6 +89,13 @@ class DQNAgent(SB3Agent[DQNHyperparams]):
             "optimize_memory_usage": True,
             "replay_buffer_kwargs": {"handle_timeout_termination": False},
         }
+
+    @property
+    def _buffer_size(self) -> int:
+        """Decisions to keep: as many as wished, if their states fit into `MAX_BUFFER_BYTES`."""
+        settings = self.hyperparams
+        fitting = MAX_BUFFER_BYTES // (np.dtype(np.float32).itemsize * self.problem.state.width)
+        return max(2 * settings.n_envs, min(settings.buffer_size, fitting))
 
     @property
     def _log_interval(self) -> int:

@@ -12,6 +12,7 @@ from blockpilot_rl.agents.bootstrapped import BootstrappedAgent
 from blockpilot_rl.agents.dqn import DQNAgent
 from blockpilot_rl.agents.epsilon_greedy import EpsilonGreedyAgent
 from blockpilot_rl.agents.expected_reward import ExpectedRewardAgent
+from blockpilot_rl.agents.hyperparameters import read_yaml
 from blockpilot_rl.agents.lints import LinTSAgent
 from blockpilot_rl.agents.linucb import LinUCBAgent
 from blockpilot_rl.agents.neural_linear import NeuralLinearAgent
@@ -75,6 +76,32 @@ def load_agent(folder: str | Path, device: str = "cpu") -> Agent[Any]:
         BlockPilotError: If the folder holds no complete agent.
     """
     return _find(read_agent_file(Path(folder))["algorithm"]).load(folder, device)
+
+
+def read_hyperparams(path: str | Path) -> dict[str, dict[str, Any]]:
+    """Read a YAML file that gives hyperparameters to several algorithms.
+
+    Args:
+        path: A file of `key: value` lines, as in `agents/hyperparams`, below each algorithm's name.
+
+    Returns:
+        By algorithm the hyperparameters to replace, which `make_agent` checks.
+
+    Raises:
+        BlockPilotError: If the file cannot be read, an algorithm is unknown, or what stands below
+            one is no mapping.
+    """
+    values = read_yaml(Path(path))
+    for algorithm, hyperparams in values.items():
+        try:
+            _find(algorithm)
+        except BlockPilotError as error:
+            raise BlockPilotError(f"hyperparameters {path}: {error}") from error
+        if not isinstance(hyperparams, dict):
+            raise BlockPilotError(
+                f"hyperparameters {path}: {algorithm} must hold `key: value` lines below its name"
+            )
+    return values
 
 
 def _find(algorithm: str) -> type[Agent[Any]]:

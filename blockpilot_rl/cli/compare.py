@@ -11,8 +11,9 @@ from typing import Any
 
 from rich.console import Console
 
-from blockpilot_rl.agents import make_agent
 from blockpilot_rl.agents.base import MAX_SEED
+from blockpilot_rl.agents.hyperparameters import to_dict
+from blockpilot_rl.agents.registry import read_hyperparams
 from blockpilot_rl.cli.arms import select_arms
 from blockpilot_rl.cli.console import open_console, render
 from blockpilot_rl.cli.experiments import CLASSIFIER, Laboratory
@@ -66,6 +67,13 @@ class CompareConfig:
         "ppo,supervised,reward-regression",
         metavar="A,B",
         help="agents to train, separated by commas; fixed, random and oracle are always shown",
+    )
+    conf_file: str | None = arg(
+        None,
+        aliases=["-conf"],
+        metavar="FILE.yml",
+        help="YAML file of hyperparameters to replace: below each agent's name `key: value` lines, "
+        "as in agents/hyperparams",
     )
     seeds: int = arg(10, help="number of seeds to train every agent with")
     seed: int = arg(0, help="first seed; also that of the bootstrap")
@@ -205,17 +213,16 @@ def compare_agents(config: CompareConfig) -> None:
         features=words(config.features),
         shuffle=config.shuffle_states,
         confidence=config.confidence,
+        hyperparams={} if config.conf_file is None else read_hyperparams(config.conf_file),
     )
-    for name in (*laboratory.algos, config.ablation):
-        if name is not None:
-            make_agent(name, features=laboratory.features)
+    hyperparams = _resolved_hyperparams(laboratory, config.ablation)
     jobs = min(config.jobs or usable_cpus(), config.seeds)
     with laboratory.opened(Console(stderr=True), jobs) as opened:
         comparison = _compare(config, opened, splits)
     comparison = dataclasses.replace(
         comparison,
         notes=[*filter(None, [remark]), *comparison.notes],
-        settings=dataclasses.asdict(config),
+        settings={**dataclasses.asdict(config), "hyperparams": hyperparams},
         provenance=provenance(),
     )
     _print(comparison, config, console)
@@ -223,6 +230,25 @@ def compare_agents(config: CompareConfig) -> None:
         console.print(f"Report: {write_report(comparison, config.report)}", soft_wrap=True)
     if config.json is not None:
         write_json(config.json, comparison.to_dict())
+
+
+def _resolved_hyperparams(
+    laboratory: Laboratory, ablation: str | None
+) -> dict[str, dict[str, Any]]:
+    """Make every agent once, before any is trained, to check it and tell its hyperparameters.
+
+    Raises:
+        BlockPilotError: If an agent or a value is unknown or invalid, or hyperparameters are given
+            to an agent that is not trained.
+    """
+    names = dict.fromkeys([*laboratory.algos, *([ablation] if ablation else [])])
+    for name in laboratory.hyperparams:
+        if name not in names:
+            raise BlockPilotError(
+                f"--conf-file gives hyperparameters to {name}, which is not trained; add it to "
+                "--algos or leave it out of the file"
+            )
+    return {name: to_dict(laboratory.agent(name).hyperparams) for name in names}
 
 
 def _selected(config: CompareConfig) -> tuple[SweepTable, str | None]:

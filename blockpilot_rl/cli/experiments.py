@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from blockpilot_rl.agents import make_agent
+from blockpilot_rl.agents import Agent, make_agent
 from blockpilot_rl.cli.trainings import (
     Each,
     Splits,
@@ -51,6 +52,7 @@ class Laboratory:
         features: State groups they see.
         shuffle: Whether they learn from shuffled states.
         confidence: Level of the intervals.
+        hyperparams: By algorithm, values that replace those of its YAML file.
         each: A `map` over the seeds.
         progress: Shows what is being trained.
         notes: What a reader of the results must know, in the order of its first coming.
@@ -61,6 +63,7 @@ class Laboratory:
     features: Sequence[str]
     shuffle: bool
     confidence: float
+    hyperparams: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     each: Each = map
     progress: Progress = field(default_factory=lambda: Progress(disable=True))
     notes: dict[str, None] = field(default_factory=dict)
@@ -74,6 +77,15 @@ class Laboratory:
             side_by_side(jobs) as each,
         ):
             yield dataclasses.replace(self, progress=progress, each=each)
+
+    def agent(self, name: str) -> Agent[Any]:
+        """Make an agent that has not learned, with the hyperparameters that are trained.
+
+        Raises:
+            BlockPilotError: If its name, a state group or a hyperparameter is unknown or invalid.
+        """
+        hyperparams = self.hyperparams.get(name)
+        return make_agent(name, features=self.features, hyperparams=hyperparams)
 
     def train(
         self,
@@ -100,7 +112,13 @@ class Laboratory:
             BlockPilotError: If the algorithm is unknown or the sweep lacks what it needs.
         """
         training = Training(
-            name, splits, features or self.features, prompts, decisions, self.shuffle
+            name,
+            splits,
+            features or self.features,
+            hyperparams=self.hyperparams.get(name, {}),
+            prompts=prompts,
+            decisions=decisions,
+            shuffle=self.shuffle,
         )
         task = self.progress.add_task(f"{name} {what}", total=len(self.seeds))
         found = []
@@ -181,7 +199,7 @@ class Laboratory:
 
         decode = {
             name: self._bandit_curve(name, splits, trained[name])
-            if name in self.algos and decodes_per_decision(make_agent(name))
+            if name in self.algos and decodes_per_decision(self.agent(name))
             else priced(points, len(splits.train.arms))
             for name, points in learning.items()
         }
@@ -248,7 +266,7 @@ class Laboratory:
     def _bandit_curve(self, name: str, splits: Splits, trained: Trained) -> list[CurvePoint]:
         """Let a bandit learner decide less often, and pay for each of its decisions."""
         judge, prompts = self._judge(splits), int(splits.train.rows["id"].nunique())
-        agent = make_agent(name)
+        agent = self.agent(name)
         fewer = decision_counts(agent.planned_timesteps)[:-1]
         runs = [
             self.train(name, splits, decisions=count, what=f"with {count} decisions")

@@ -6,11 +6,11 @@ import os
 import pickle
 import signal
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
@@ -22,7 +22,7 @@ import torch
 
 from blockpilot_rl.agents import Agent, Monitor, make_agent
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.evaluation.choices import Choices, time_decisions
+from blockpilot_rl.evaluation.choices import Choices, decision_seconds
 from blockpilot_rl.evaluation.controls import shuffle_states
 from blockpilot_rl.evaluation.curves import some_prompts
 from blockpilot_rl.sweeps.table import SweepTable
@@ -83,12 +83,16 @@ class Trained(NamedTuple):
 
     @classmethod
     def of(cls, seeds: Sequence[Learned], test: SweepTable) -> Trained:
-        """Put together what the seeds handed in, and time their policies while nothing trains."""
+        """Put together what the seeds handed in, and time their policies while nothing trains.
+
+        Raises:
+            BlockPilotError: If they read the state group `draft` and it cannot be priced.
+        """
         validation = [seed.validation for seed in seeds if seed.validation is not None]
         choices = Choices(
             arms=np.stack([seed.arms for seed in seeds]),
-            policy_seconds=np.array(
-                [time_decisions(pickle.loads(seed.policy), test) for seed in seeds]
+            policy_seconds=np.stack(
+                [decision_seconds(pickle.loads(seed.policy), test, seed.arms) for seed in seeds]
             ),
             validation=np.stack(validation) if validation else None,
         )
@@ -103,7 +107,9 @@ class Training:
         algorithm: Its name.
         splits: The rows.
         features: State groups it sees.
+        hyperparams: Values that replace those of the algorithm's YAML file.
         prompts: Number of training prompts to learn from, drawn anew for every seed; None for all.
+            Of the validation prompts there is the same share.
         decisions: Steps to learn; None for what the algorithm takes by default.
         shuffle: Whether it learns from shuffled states.
     """
@@ -111,6 +117,7 @@ class Training:
     algorithm: str
     splits: Splits
     features: Sequence[str]
+    hyperparams: Mapping[str, Any] = field(default_factory=dict)
     prompts: int | None = None
     decisions: int | None = None
     shuffle: bool = False
@@ -121,7 +128,9 @@ class Training:
         Raises:
             BlockPilotError: If the algorithm is unknown or the sweep lacks what it needs.
         """
-        agent = make_agent(self.algorithm, seed=seed, features=self.features)
+        agent = make_agent(
+            self.algorithm, seed=seed, features=self.features, hyperparams=self.hyperparams
+        )
         monitor = _QuietMonitor()
         with _one_thread():
             agent.learn(*self.lesson(seed), monitor, total_timesteps=self.decisions)
@@ -138,6 +147,10 @@ class Training:
         """The training and validation rows of a seed; in the control with their states shuffled."""
         train, validation = self.splits.train, self.splits.validation
         if self.prompts is not None:
+            if validation is not None:
+                share = self.prompts / train.rows["id"].nunique()
+                count = max(1, round(share * validation.rows["id"].nunique()))
+                validation = some_prompts(validation, count, seed)
             train = some_prompts(train, self.prompts, seed)
         if not self.shuffle:
             return train, validation
@@ -203,11 +216,16 @@ def _map_from_file(
     """Map through a file that every process reads.
 
     Work holds a sweep. Passed through the pool's pipe it would be written anew for every seed, and
-    an interrupt would leave the writer waiting for readers that are gone.
+    an interrupt would leave the writer waiting for readers that are gone. The file lasts as long as
+    the map: those of a whole comparison would fill the temporary folder.
     """
     with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
         pickle.dump(work, file)
-    return pool.map(partial(_work_from_file, Path(file.name)), seeds)
+    path = Path(file.name)
+    try:
+        yield from pool.map(partial(_work_from_file, path), seeds)
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _work_from_file(file: Path, seed: int) -> Learned:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import numpy as np
@@ -11,7 +12,9 @@ from stable_baselines3 import A2C, DQN, PPO
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from blockpilot_rl.agents import Monitor, load_agent, make_agent
+from blockpilot_rl.agents.dqn import MAX_BUFFER_BYTES
 from blockpilot_rl.agents.sb3 import _global_random_state
+from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError
 from tests.agents.quick import BRIEF
 from tests.synthetic import ARMS, synthetic_table
@@ -55,6 +58,23 @@ def test_every_decision_is_logged_with_its_propensity(algorithm, learned, tables
     # The mean of 1/p over the decisions is the number of arms, in expectation.
     weight = 1 / log["propensity"]
     assert abs(weight.mean() - len(ARMS)) < 4 * weight.std() / np.sqrt(len(log)) + 1e-6
+
+
+def test_the_buffer_of_dqn_is_bounded(tables):
+    """16,384 states of 4,096 numbers took 268 MB."""
+    train = tables[0]
+    rng = np.random.default_rng(0)
+    for width, kept in ((640, 16384), (4096, 2560)):
+        states = rng.normal(size=(len(train), width)).astype(np.float32)
+        state = StateLayout((("last_hidden", width),))
+        metadata = dataclasses.replace(train.metadata, state=state)
+        wide = dataclasses.replace(train, states=states, metadata=metadata)
+        agent = make_agent("dqn", features=["last_hidden"], hyperparams={"learning_starts": 16})
+        agent.learn(wide, total_timesteps=32)
+        buffer = agent.model.replay_buffer
+        assert buffer.observations.shape == (kept // 16, 16, width)
+        assert buffer.observations.nbytes <= MAX_BUFFER_BYTES
+        assert not hasattr(buffer, "next_observations")
 
 
 def test_dqn_propensities_are_those_of_epsilon_greedy(learned):

@@ -116,6 +116,39 @@ def test_a_lower_confidence_narrows_the_interval(sweep, capsys):
     assert wide_low < low < high < wide_high
 
 
+def test_hyperparameters_from_a_file(sweep, capsys, tmp_path):
+    """A penalty so strong that nothing but the best fixed size is left."""
+    file = tmp_path / "conf.yml"
+    file.write_text("reward-regression:\n  alphas: [1.0e+9]\n", encoding="utf-8")
+    argv = ["--sweep", sweep, *REGRESSION, "--seeds", "1"]
+    plain, strong = numbers(capsys, *argv), numbers(capsys, *argv, "--conf-file", str(file))
+    assert plain["verdict"]["ship"] == "reward-regression"
+    assert strong["agents"]["reward-regression"]["arms"]["8"] == 1
+    assert strong["settings"]["conf_file"] == str(file)
+    before, after = (found["settings"]["hyperparams"] for found in (plain, strong))
+    expected = {**before["reward-regression"], "alphas": [1e9]}
+    assert after["reward-regression"] == expected != before["reward-regression"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("reward-regresion:\n  alphas: [1]\n", "Did you mean 'reward-regression'?"),
+        ("reward-regression:\n  alpha: 1\n", "Did you mean 'alphas'?"),
+        ("reward-regression:\n  folds: many\n", "folds must be a whole number"),
+        ("reward-regression: 5\n", "reward-regression must hold `key: value` lines"),
+        ("reward-regression:\n", "reward-regression must hold `key: value` lines"),
+        ("linucb:\n  width: 1\n", "gives hyperparameters to linucb, which is not trained"),
+        ("- 1\n", "must hold `key: value` lines"),
+        ("a: [", "is not YAML"),
+    ],
+)
+def test_a_bad_file_of_hyperparameters(sweep, capsys, tmp_path, text, message):
+    file = tmp_path / "conf.yml"
+    file.write_text(text, encoding="utf-8")
+    assert message in complaint(capsys, "--sweep", sweep, *REGRESSION, "--conf-file", str(file))
+
+
 def test_the_yardsticks_need_no_training(sweep, capsys):
     values = numbers(capsys, "--sweep", sweep, "--algos", "fixed,random,oracle")
     assert values["agents"] == {}
@@ -310,6 +343,7 @@ def test_remarks_of_the_learners_come_once(capsys, tmp_path):
         (["--json", "{folder}"], "is a folder"),
         (["--report", "{file}"], "is a file"),
         (["--sweep", "{folder}/nowhere"], "no sweep at"),
+        (["--conf-file", "{folder}/nowhere.yml"], "cannot read hyperparameters"),
     ],
 )
 def test_bad_input_is_one_clear_line(sweep, capsys, tmp_path, argv, message):

@@ -4,6 +4,7 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from multiprocessing import active_children
 from pathlib import Path
@@ -64,9 +65,13 @@ def test_shuffling_is_for_what_is_learned_from_alone(splits):
 
 def test_fewer_prompts_keep_all_their_rows(splits):
     several = splits.each(lambda table: replicated(table, 2))
-    train, validation = Training("fixed", several, ("prompt",), prompts=30).lesson(seed=1)
-    assert (train.rows["id"].nunique(), len(train)) == (30, 60)
-    assert validation is several.validation
+    half = len(splits.train) // 2
+    train, validation = Training("fixed", several, ("prompt",), prompts=half).lesson(seed=1)
+    assert (train.rows["id"].nunique(), len(train)) == (half, 2 * half)
+    # What learns from validation prompts too must not see all of them.
+    held = validation.rows["id"].nunique()
+    assert held == pytest.approx(len(splits.validation) / 2, abs=1)
+    assert len(validation) == 2 * held
 
 
 def test_torch_gets_its_threads_back(splits):
@@ -87,6 +92,31 @@ def test_work_goes_to_other_processes():
         assert os.getpid() not in each(eval, [which] * 4)
     with side_by_side(1) as each:
         assert list(each(eval, [which])) == [os.getpid()]
+
+
+def test_the_file_of_a_map_goes_when_it_is_exhausted(tmp_path, monkeypatch):
+    """It holds a sweep; those of a whole comparison took gigabytes."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def files() -> list[Path]:
+        return [path for path in tmp_path.rglob("*") if path.is_file()]
+
+    with side_by_side(2) as each:
+        for _ in range(2):
+            found = iter(each(math.factorial, range(3)))
+            assert next(found) == 1
+            assert len(files()) == 1
+            assert list(found) == [1, 2]
+            assert files() == []
+        abandoned = iter(each(math.factorial, range(3)))
+        next(abandoned)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_hyperparameters_reach_the_agent(splits):
+    penalty = {"alphas": [1e9]}
+    found = Training("reward-regression", splits, ("last_hidden",), hyperparams=penalty).learn(0)
+    assert set(found.arms) == {make_agent("fixed").learn(splits.train).choose(splits.test)[0]}
 
 
 def test_a_process_that_dies_is_named():
