@@ -21,10 +21,12 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def corrected(tmp_path_factory):
-    """The same with a drafter that corrects each draft by the one before it."""
+    """The same with a drafter that corrects each draft by the one before it, of some tokens."""
     from tests.tiny_pair import trained_pair
 
-    return trained_pair(tmp_path_factory.mktemp("corrected"), correction_rank=8)
+    return trained_pair(
+        tmp_path_factory.mktemp("corrected"), correction_rank=8, draft_vocab_size=40
+    )
 
 
 @pytest.fixture(scope="session")

@@ -127,17 +127,19 @@ def test_plain_decoding_is_transformers_own(alone):
 
 
 def test_the_bundled_drafter_ships_in_the_standard_layout():
-    """A z-lab checkpoint's names and config, at most 30 MB."""
+    """A z-lab checkpoint's names and config, with a correction head beside; at most 30 MB."""
     names = {path.name for path in BUNDLED_DRAFTER.iterdir()}
     assert {"config.json", "model.safetensors"} <= names
     assert sum(path.stat().st_size for path in BUNDLED_DRAFTER.rglob("*")) < 30e6
     config = json.loads((BUNDLED_DRAFTER / "config.json").read_text(encoding="utf-8"))
     assert config["architectures"] == ["DFlashDraftModel"]
     assert config["block_size"] == 16
-    assert set(config["dflash_config"]) == {"mask_token_id", "target_layer_ids"}
+    extension = {"correction_rank"}
+    assert set(config["dflash_config"]) - extension == {"mask_token_id", "target_layer_ids"}
     with safe_open(BUNDLED_DRAFTER / "model.safetensors", "pt") as file:
         keys = set(file.keys())
     assert {"fc.weight", "hidden_norm.weight", "layers.0.self_attn.q_proj.weight"} <= keys
+    assert "correction.output.weight" in keys
 
 
 def test_the_bundled_drafter_fits_the_default_target(pair):

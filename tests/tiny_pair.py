@@ -149,14 +149,15 @@ def answers(pair: Pair, texts: tuple[str, ...] = PROMPTS, tokens: int = 40) -> l
     return continue_batch(target, [encode(pair, text)[0] for text in texts], tokens, ())
 
 
-def trained_pair(folder: Path, correction_rank: int = 0) -> Pair:
+def trained_pair(folder: Path, **changes: Any) -> Pair:
     """A tiny pair without stop tokens, whose drafter learned a little of the answers to `PROMPTS`.
 
     So blocks are accepted whole, in part and not at all, and the text goes on to its budget.
+    `changes` are those of the recipe.
     """
     pair = tiny_pair(folder)
     texts = answers(pair)
-    recipe = dataclasses.replace(RECIPE, correction_rank=correction_rank)
+    recipe = dataclasses.replace(RECIPE, **changes)
     trainer = Trainer(new_drafter(pair, texts, MASK, recipe), pair, texts, recipe)
     for _ in range(recipe.steps):
         trainer.train_step()
