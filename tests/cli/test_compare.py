@@ -106,7 +106,8 @@ def test_arms_and_features_are_really_used(sweep, capsys):
     # Only the hidden state tells anything in this sweep.
     assert values["verdict"]["ship"] == "fixed"
     hidden = numbers(capsys, *argv, "--arms", "1,2,4", "--features", "last_hidden")
-    assert hidden["verdict"]["ship"] == "reward-regression"
+    seeing, blind = hidden["agents"]["reward-regression"], values["agents"]["reward-regression"]
+    assert seeing["mean_speedup"] > blind["mean_speedup"]
 
 
 def test_a_lower_confidence_narrows_the_interval(sweep, capsys):
