@@ -289,7 +289,7 @@ class LeanDrafter:
         logits, known = F.linear(normed, self.head), correction.state(normed)
         read = correction.read(self.embed(anchors))
         for index in range(states.shape[1]):
-            mixed = F.silu(known[:, index] + read)
+            mixed = correction.join(known[:, index], read)
             corrected = logits[:, index] + F.linear(mixed, self._correction_head)
             drafts = choose(corrected, index)
             yield corrected, drafts

@@ -53,7 +53,12 @@ class CorrectionHead(nn.Module):
         Returns:
             `[..., rank]`.
         """
-        return F.silu(self.state(hidden) + self.read(before))
+        return self.join(self.state(hidden), self.read(before))
+
+    @staticmethod
+    def join(state: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
+        """Join what `state` and `read` gave, `[..., rank]` each, to what `output` reads."""
+        return F.silu(state + token)
 
     def forward(self, hidden: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
         """Correct states, `[..., hidden]`; arguments as for `mix`."""
