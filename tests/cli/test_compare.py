@@ -96,8 +96,11 @@ def test_the_seed_repeats_the_choices(capsys, tmp_path):
     assert arms[0] == arms[1] != arms[2]
 
 
-def test_arms_and_features_are_really_used(sweep, capsys):
-    argv = ["--sweep", sweep, *REGRESSION, "--seeds", "1"]
+def test_arms_and_features_are_really_used(sweep, capsys, tmp_path):
+    # With pooled targets the verdict on these three sizes is a fixed size.
+    file = tmp_path / "conf.yml"
+    file.write_text("reward-regression:\n  target: recorded\n", encoding="utf-8")
+    argv = ["--sweep", sweep, *REGRESSION, "--seeds", "1", "--conf-file", str(file)]
     values = numbers(capsys, *argv, "--arms", "1,2,4", "--features", "next_token,prompt")
     agent = values["agents"]["reward-regression"]
     assert list(agent["arms"]) == ["1", "2", "4"]
@@ -106,8 +109,7 @@ def test_arms_and_features_are_really_used(sweep, capsys):
     # Only the hidden state tells anything in this sweep.
     assert values["verdict"]["ship"] == "fixed"
     hidden = numbers(capsys, *argv, "--arms", "1,2,4", "--features", "last_hidden")
-    seeing, blind = hidden["agents"]["reward-regression"], values["agents"]["reward-regression"]
-    assert seeing["mean_speedup"] > blind["mean_speedup"]
+    assert hidden["verdict"]["ship"] == "reward-regression"
 
 
 def test_a_lower_confidence_narrows_the_interval(sweep, capsys):
