@@ -131,7 +131,7 @@ def peak_bytes() -> int:
 
 def wide_table(config: AgentsBenchmark) -> SweepTable:
     """Recorded outcomes behind random states of the wanted width."""
-    table = SweepTable.load(config.sweep)
+    table = SweepTable.load(config.sweep).default_rows()
     widths = {"last_hidden": config.width, "next_token": 3, "prompt": 1}
     layout = StateLayout(tuple((group, widths[group]) for group in DEFAULT_GROUPS))
     rng = np.random.default_rng(config.seed)

@@ -64,7 +64,7 @@ class TrainingBenchmark:
 
 def main(config: TrainingBenchmark) -> None:
     """Run the benchmark and print its ratios."""
-    sweep = SweepTable.load(config.sweep)
+    sweep = SweepTable.load(config.sweep).default_rows()
     ways = make_ways(sweep, config.envs)
     rng = np.random.default_rng(config.seed)
     console = Console(stderr=True)

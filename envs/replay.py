@@ -53,7 +53,7 @@ class Replay:
         """
         if policy_seconds < 0:
             raise BlockPilotError(f"policy_seconds must be 0 or more, got {policy_seconds}")
-        table = sweep if isinstance(sweep, SweepTable) else SweepTable.load(sweep)
+        table = sweep if isinstance(sweep, SweepTable) else SweepTable.load(sweep).default_rows()
         if split is not None:
             table = table.split(split)
         if arms is not None:

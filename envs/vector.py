@@ -26,7 +26,8 @@ class BlockSizeVecEnv(VecEnv):
 
     Args:
         num_envs: Number of requests per step.
-        sweep: A sweep, or its folder; None for the bundled one.
+        sweep: A sweep, or its folder; None for the bundled one. Of a folder that holds several
+            temperatures the greedy rows are taken; a table is taken whole.
         split: The split whose prompts to use; None for all.
         features: State groups to observe, in order.
         arms: Block sizes to choose from, 1 among them; None for all that were recorded.

@@ -34,7 +34,7 @@ from blockpilot_rl.evaluation.curves import (
 )
 from blockpilot_rl.evaluation.folds import family_folds, judge_folds
 from blockpilot_rl.evaluation.judge import Judge
-from blockpilot_rl.evaluation.oracle import best_fixed_by_mean, temperatures
+from blockpilot_rl.evaluation.oracle import best_fixed_by_mean
 from blockpilot_rl.evaluation.paper_table import as_arms_of, paper_rows, window_arms
 from blockpilot_rl.evaluation.results import Ablation, CurvePoint, Curves, LeftOut, PaperRow
 from blockpilot_rl.sweeps.table import SweepTable
@@ -234,7 +234,7 @@ class Laboratory:
             best: The agent to show as best policy.
             radius: Radius of the paper's window.
         """
-        found = sorted(set(temperatures(splits.test)))
+        found = sorted(set(splits.test.temperatures))
         tables = {}
         for temperature in found:
             part = splits.each(partial(_rows_at, temperature=temperature))
@@ -290,4 +290,4 @@ class Laboratory:
 
 
 def _rows_at(table: SweepTable, temperature: float) -> SweepTable:
-    return table.select_rows(temperatures(table) == temperature)
+    return table.select_rows(table.temperatures == temperature)

@@ -9,7 +9,6 @@ import numpy as np
 
 from blockpilot_rl.cli.parsing import arg
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.evaluation.oracle import temperatures
 from blockpilot_rl.sweeps.table import SweepTable
 
 ALL = "all"
@@ -44,9 +43,6 @@ def check_temperature(wanted: str | None) -> None:
 def select_temperature(sweep: SweepTable, wanted: str | None) -> tuple[SweepTable, str | None]:
     """Keep the rows that were asked for, or the greedy ones of a sweep that has others too.
 
-    Greedy and sampled answers of a prompt want different sizes, and a policy does not see the
-    temperature; so they are mixed only if that is asked for.
-
     Args:
         sweep: A sweep.
         wanted: The flag's value; None if it was not given.
@@ -57,18 +53,18 @@ def select_temperature(sweep: SweepTable, wanted: str | None) -> tuple[SweepTabl
     Raises:
         BlockPilotError: If there are no rows of the temperature.
     """
-    found = temperatures(sweep)
-    known = np.unique(found)
+    known = np.unique(sweep.temperatures)
     listed = ", ".join(f"{value:g}" for value in known)
-    if wanted == ALL or (wanted is None and (len(known) == 1 or known[0] > 0)):
+    if wanted == ALL:
         return sweep, None
-    chosen = 0.0 if wanted is None else float(wanted)
-    if chosen not in known:
-        raise BlockPilotError(f"--temperature {chosen:g} was not recorded; the sweep has {listed}")
-    rows = sweep.select_rows(found == chosen)
     if wanted is not None:
-        return rows, None
-    return rows, (
+        if float(wanted) not in known:
+            raise BlockPilotError(
+                f"--temperature {float(wanted):g} was not recorded; the sweep has {listed}"
+            )
+        return sweep.select_rows(sweep.temperatures == float(wanted)), None
+    rows = sweep.default_rows()
+    return rows, None if rows is sweep else (
         f"the sweep has the temperatures {listed}, and its {len(rows):,} greedy rows of "
         f"{len(sweep):,} were taken; --temperature T takes others, --temperature all takes all"
     )

@@ -28,7 +28,6 @@ from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.cli.temperature import check_temperature, select_temperature, temperature_arg
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.evaluation.oracle import temperatures
 from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.provenance import provenance, sha256_file
 from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, SweepTable
@@ -326,7 +325,7 @@ def _write_results(
             "sweep": {
                 "name": sweep.name,
                 "sha256": sha256_file(sweep / "sweep.parquet"),
-                "temperatures": sorted(set(temperatures(train).tolist())),
+                "temperatures": sorted(set(train.temperatures.tolist())),
                 "train_prompts": _prompts(train),
                 "validation_prompts": 0 if validation is None else _prompts(validation),
             },

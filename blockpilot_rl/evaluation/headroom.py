@@ -25,7 +25,6 @@ from blockpilot_rl.evaluation.oracle import (
     best_fixed_by_total,
     bound_arms,
     crossfit_oracle,
-    temperatures,
 )
 from blockpilot_rl.evaluation.step_headroom import measure_steps
 from blockpilot_rl.evaluation.step_rules import StepTraces
@@ -183,7 +182,7 @@ class _ByGroup:
 def _labels(name: str, table: SweepTable) -> np.ndarray:
     """Group of every row, as text, `[n]`."""
     if name == "temperature":
-        return np.array([f"{value:g}" for value in temperatures(table)])
+        return np.array([f"{value:g}" for value in table.temperatures])
     return table.rows[name].to_numpy(dtype=str)
 
 
@@ -262,7 +261,7 @@ def _steps(
             table.arms,
             [traces[int(row)] for row in rows],
             table.rows["prompt_tokens"].to_numpy()[rows],
-            temperatures(table)[rows] > 0,
+            table.temperatures[rows] > 0,
         )
         for rows in by_split.values()
     )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from blockpilot_rl.evaluation.choices import Choices
-from blockpilot_rl.evaluation.oracle import gap_closed, oracle_arms, temperatures
+from blockpilot_rl.evaluation.oracle import gap_closed, oracle_arms
 from blockpilot_rl.evaluation.results import GroupOutcome, Outcome
 from blockpilot_rl.evaluation.statistics import Interval, ratio_of_sums, relative_gain
 from blockpilot_rl.sweeps.table import SweepTable
@@ -145,5 +145,5 @@ def families(table: SweepTable) -> dict[str, np.ndarray]:
 
 def by_temperature(table: SweepTable) -> dict[str, np.ndarray]:
     """Rows of each sampling temperature, as masks `[n]`."""
-    found = temperatures(table)
+    found = table.temperatures
     return {f"{value:g}": found == value for value in np.unique(found)}

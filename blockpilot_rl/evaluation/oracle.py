@@ -147,7 +147,7 @@ def replicate_arms(table: SweepTable) -> np.ndarray:
         are copies from which nothing can be crossed.
     """
     group = table.rows.groupby(["id", "temperature"])["id"]
-    repeated = (group.transform("size") > 1).to_numpy() & (temperatures(table) > 0)
+    repeated = (group.transform("size") > 1).to_numpy() & (table.temperatures > 0)
     sums = pd.DataFrame(table.rewards).groupby(group.ngroup().to_numpy()).transform("sum")
     return np.where(repeated, (sums.to_numpy() - table.rewards).argmax(axis=1), _NONE)
 
@@ -161,11 +161,6 @@ def bound_arms(table: SweepTable) -> np.ndarray:
     """
     arms = replicate_arms(table)
     return np.where(arms == _NONE, oracle_arms(table), arms)
-
-
-def temperatures(table: SweepTable) -> np.ndarray:
-    """Sampling temperature of every row, `[n]`."""
-    return table.rows["temperature"].to_numpy(dtype=np.float64)
 
 
 def gap_closed(speedup: float, fixed: float, oracle: float) -> float:

@@ -93,6 +93,11 @@ class SweepTable:
         lengths: np.ndarray = self.emitted[:, None] / self.passes
         return lengths
 
+    @cached_property
+    def temperatures(self) -> np.ndarray:
+        """Sampling temperature of each row, `[n]`; 0 is greedy."""
+        return self.rows["temperature"].to_numpy(dtype=np.float64)
+
     @property
     def keys(self) -> list[tuple[str, float, int]]:
         """Prompt id, temperature and seed of each row."""
@@ -125,6 +130,15 @@ class SweepTable:
             seconds=self.seconds[index],
             measured_seconds=self.measured_seconds[index],
         )
+
+    def default_rows(self) -> SweepTable:
+        """Keep the greedy rows, of a sweep that has rows of other temperatures too.
+
+        Greedy and sampled answers of a prompt want different sizes, and a policy does not see the
+        temperature; so they are mixed only if that is asked for.
+        """
+        greedy = self.temperatures == 0
+        return self if greedy.all() or not greedy.any() else self.select_rows(greedy)
 
     def split(self, name: str) -> SweepTable:
         """Keep the rows of one split.

@@ -12,6 +12,7 @@ from stable_baselines3.common.env_checker import check_env as check_env_sb3
 import blockpilot_rl.envs  # noqa: F401
 from blockpilot_rl.envs.block_size import BlockSizeEnv
 from blockpilot_rl.errors import BlockPilotError
+from tests.evaluation.replicates import mixed
 from tests.synthetic import ARMS, HIDDEN, synthetic_table
 
 
@@ -191,3 +192,11 @@ def test_states_of_any_size_are_in_the_space(table):
     state, _ = BlockSizeEnv(large).reset(seed=0)
     assert np.abs(state).max() > 1e29
     assert state in BlockSizeEnv(large).observation_space
+
+
+def test_a_folder_of_several_temperatures_gives_its_greedy_rows(table, tmp_path):
+    """Of a table, what to take was decided before."""
+    sweep = mixed(table, 10)
+    sweep.save(tmp_path / "sweep")
+    assert len(BlockSizeEnv(tmp_path / "sweep", split=None)) == len(table)
+    assert len(BlockSizeEnv(sweep, split=None)) == len(sweep) > len(table)
