@@ -6,8 +6,7 @@ included, since transformers' `generate` cannot be timed without it. Tokens per 
 beside, since transformers' DFlash generation knows no correction head (docs/transformers.md): with
 a drafter that has one, fewer of its drafts are accepted, and the ratio is of speed and acceptance.
 
-The best of `--block-sizes` is named after the runs, by its median ratio to plain decoding. With
-`--policy`, a policy decodes too and is set against each of them.
+The best of `--block-sizes` is named after the runs, by its median ratio to plain decoding.
 """
 
 from __future__ import annotations
@@ -26,15 +25,14 @@ from scipy.stats import bootstrap
 
 from blockpilot_rl.cli.lists import whole_numbers
 from blockpilot_rl.cli.parsing import arg, run
-from blockpilot_rl.decoding.decoder import Decoder, Selector
+from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import write_json
 from blockpilot_rl.models.pairs import Pair, load_pair
-from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.provenance import provenance
 from blockpilot_rl.sweeps.prompts import builtin_suite
 
-PLAIN, THEIRS, THEIR_DFLASH, POLICY = "plain", "transformers", "transformers DFlash", "policy"
+PLAIN, THEIRS, THEIR_DFLASH = "plain", "transformers", "transformers DFlash"
 
 
 class Outcome(NamedTuple):
@@ -44,13 +42,11 @@ class Outcome(NamedTuple):
         tokens: Emitted tokens.
         passes: Target passes, prefill included.
         seconds: Median seconds of a pass behind prefill, where the way tells them.
-        block_size: The block size of the passes, where the way tells it.
     """
 
     tokens: int
     passes: int
     seconds: float | None = None
-    block_size: int | None = None
 
 
 Way = Callable[[torch.Tensor], Outcome]
@@ -63,7 +59,6 @@ class DecodeBenchmark:
     prompts: int = arg(40, help="test prompts to decode")
     max_new_tokens: int = arg(96, help="budget of each text")
     block_sizes: str = arg("4,6,8", help="block sizes of our decoding, besides the drafter's own")
-    policy: str | None = arg(None, metavar="DIR", help="exported policy that decodes too")
     dtype: str = arg("bfloat16", help="float32, bfloat16 or float16")
     device: str = arg("cpu", help="where both models run")
     target: str | None = arg(None, help="hub id, folder or GGUF file (default: SmolLM2-135M)")
@@ -90,9 +85,8 @@ class DecodeBenchmark:
 
 def main(config: DecodeBenchmark) -> None:
     """Run the benchmark and print its ratios."""
-    policy = None if config.policy is None else BlockSizePolicy.from_pretrained(config.policy)
     pair = load_pair(config.target, config.drafter, config.dtype, config.device)
-    ways = make_ways(pair, config, policy)
+    ways = make_ways(pair, config)
     rng = np.random.default_rng(config.seed)
     prompts = [pair.encode(p.chat()) for p in builtin_suite(config.prompts, splits=["test"])]
     for way in ways.values():
@@ -113,19 +107,16 @@ def block(size: int) -> str:
     return f"block {size}"
 
 
-def make_ways(
-    pair: Pair, config: DecodeBenchmark, policy: Selector | None = None
-) -> dict[str, Way]:
+def make_ways(pair: Pair, config: DecodeBenchmark) -> dict[str, Way]:
     """Ways to decode a prompt."""
     decoder = Decoder(pair)
 
-    def ours(chooser: int | Selector) -> Way:
+    def ours(block_size: int) -> Way:
         def way(ids: torch.Tensor) -> Outcome:
-            done = decoder.generate(ids, chooser, config.max_new_tokens)
+            done = decoder.generate(ids, block_size, config.max_new_tokens)
             passes = done.passes[1:]
             seconds = float(np.median([item.seconds for item in passes])) if passes else None
-            size = passes[0].block_size if passes else None
-            return Outcome(len(done.tokens), len(done.passes), seconds, size)
+            return Outcome(len(done.tokens), len(done.passes), seconds)
 
         return way
 
@@ -148,13 +139,12 @@ def make_ways(
 
         return way
 
-    ways = {
+    return {
         PLAIN: ours(1),
         **{block(size): ours(size) for size in (*config.sizes, pair.block_size)},
         THEIRS: theirs(),
         THEIR_DFLASH: theirs(assistant_model=pair.drafter, speculation_type="dflash"),
     }
-    return ways if policy is None else {**ways, POLICY: ours(policy)}
 
 
 def ratio(above: np.ndarray, below: np.ndarray) -> tuple[float, float, float]:
@@ -182,15 +172,12 @@ def report(
     blocks = [name for name in speed if name.startswith("block")]
     pairs = [(PLAIN, THEIRS), *((name, PLAIN) for name in blocks)]
     pairs.append((block(pair.block_size), THEIR_DFLASH))
-    if POLICY in speed:
-        pairs += [(POLICY, name) for name in (PLAIN, *blocks)]
     ratios = {f"{above} / {below}": ratio(speed[above], speed[below]) for above, below in pairs}
     best = max(blocks, key=lambda name: ratios[f"{name} / {PLAIN}"][0])
     ways = {
         name: {
             "tokens_per_second": float(np.median(speed[name])),
             "tokens_per_pass": acceptance_length(done),
-            "block_sizes": [item.block_size for item in done],
             "pass_seconds": _median([x.seconds for x in done if x.seconds is not None]),
         }
         for name, done in outcomes.items()

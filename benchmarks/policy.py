@@ -1,0 +1,180 @@
+"""A policy against fixed block sizes in real decoding, on prompts that it did not learn from.
+
+`python benchmarks/policy.py --policy DIR --prompts 60 --json OUT`, where DIR is an exported policy.
+Every prompt is prefilled once; then plain decoding, each fixed size and the policy, whose decision
+is part of its time, decode behind that prefill in random order. Prompts are of the test split of
+the built-in suite. What counts is the policy's gain in mean speedup over a fixed size, paired by
+prompt, as `compare.py` computes it from a sweep.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+from blockpilot_rl.cli.console import open_console, render
+from blockpilot_rl.cli.lists import whole_numbers, words
+from blockpilot_rl.cli.parsing import arg, run
+from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.generation import Generation
+from blockpilot_rl.decoding.sampling import Sampling
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.evaluation.statistics import relative_gain
+from blockpilot_rl.evaluation.tables import TextTable, gain_text
+from blockpilot_rl.files import write_json
+from blockpilot_rl.models.pairs import load_pair
+from blockpilot_rl.policies.policy import BlockSizePolicy
+from blockpilot_rl.provenance import provenance
+from blockpilot_rl.sweeps.prompts import GROUPS, Prompt, builtin_suite
+
+PLAIN, POLICY = "plain", "policy"
+
+
+@dataclass(frozen=True)
+class PolicyBenchmark:
+    """Decode test prompts with a policy and with fixed block sizes, interleaved."""
+
+    policy: str = arg(metavar="DIR", help="exported policy")
+    prompts: int = arg(60, help="test prompts to decode")
+    groups: str = arg(
+        "english", help=f"groups of built-in prompts to mix; there are {','.join(GROUPS)}"
+    )
+    block_sizes: str = arg("8", help="fixed sizes, besides the drafter's own and plain decoding")
+    max_new_tokens: int = arg(128, help="budget of each text")
+    temperature: float = arg(0.0, help="0 is greedy")
+    dtype: str = arg("bfloat16", help="float32, bfloat16 or float16")
+    device: str = arg("cpu", help="where both models run")
+    target: str | None = arg(None, help="hub id, folder or GGUF file (default: SmolLM2-135M)")
+    drafter: str | None = arg(None, help="hub id or folder (default: the bundled drafter)")
+    seed: int = arg(0, help="of the order within a prompt and, with its id, of its noise")
+    json: str | None = arg(None, nargs="?", const="-", metavar="FILE", help="write a record")
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            BlockPilotError: If a number is out of range.
+        """
+        if self.prompts < 2 or self.max_new_tokens < 2:
+            raise BlockPilotError("--prompts and --max-new-tokens must be at least 2")
+        if min(self.sizes) < 2:
+            raise BlockPilotError(f"--block-sizes must be at least 2 each, not {self.block_sizes}")
+        self.sampling(0)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The fixed sizes that were named."""
+        return whole_numbers(self.block_sizes, "--block-sizes")
+
+    def sampling(self, seed: int) -> Sampling:
+        """How tokens are chosen."""
+        return Sampling(self.temperature, seed=seed)
+
+
+def main(config: PolicyBenchmark) -> None:
+    """Run the benchmark and print the gains."""
+    policy = BlockSizePolicy.from_pretrained(config.policy)
+    decoder = Decoder(load_pair(config.target, config.drafter, config.dtype, config.device))
+    policy.check_pair(decoder.pair.fingerprint, decoder.pair.template)
+    fixed = sorted({*config.sizes, decoder.pair.block_size})
+    ways: dict[str, int | BlockSizePolicy] = {PLAIN: 1, **{f"block {b}": b for b in fixed}}
+    ways[POLICY] = policy
+    prompts = builtin_suite(config.prompts, splits=["test"], groups=words(config.groups))
+    decoder.warm_up(sorted({*fixed, *policy.arms}))
+    rng = np.random.default_rng(config.seed)
+    done: dict[str, list[Generation]] = {name: [] for name in ways}
+    for prompt in track(prompts, "decode", console=Console(stderr=True)):
+        texts = decode(decoder, prompt, ways, config, rng)
+        # A text that ended with its first token, which is prefill's, has nothing to time.
+        if min(len(text.tokens) for text in texts.values()) > 1:
+            for name, text in texts.items():
+                done[name].append(text)
+    if len(done[PLAIN]) < 2:
+        raise BlockPilotError("fewer than two texts went on behind their first token; decode more")
+    report(config, done)
+
+
+def decode(
+    decoder: Decoder,
+    prompt: Prompt,
+    ways: dict[str, int | BlockSizePolicy],
+    config: PolicyBenchmark,
+    rng: np.random.Generator,
+) -> dict[str, Generation]:
+    """Decode one prompt in every way, in random order, behind one prefill."""
+    ids = decoder.pair.encode(prompt.chat())
+    sampling = config.sampling(config.seed + int(prompt.id[:8], 16))
+    largest = max(size for way in ways.values() for size in _sizes(way))
+    prefill = decoder.prefill(ids, config.max_new_tokens, largest, sampling)
+    done = {}
+    for name in rng.permutation(list(ways)):
+        size, seconds = decoder.choose(prefill, ways[name])
+        done[name] = decoder.collect(decoder.stream(prefill, size), seconds)
+    return done
+
+
+def _sizes(way: int | BlockSizePolicy) -> tuple[int, ...]:
+    return (way,) if isinstance(way, int) else way.arms
+
+
+def report(config: PolicyBenchmark, done: dict[str, list[Generation]]) -> None:
+    """Print the table and write the record."""
+    # In float32 all texts of a prompt are equal; in other dtypes rounding may part them, so time is
+    # counted per token.
+    speed = {
+        name: np.array([(len(text.tokens) - 1) / text.decode_seconds for text in texts])
+        for name, texts in done.items()
+    }
+    prompts = len(speed[PLAIN])
+    speedups = {name: values / speed[PLAIN] for name, values in speed.items()}
+    gains = {
+        name: relative_gain(speedups[POLICY], values, np.arange(prompts), seed=config.seed)
+        for name, values in speedups.items()
+        if name != POLICY
+    }
+    lengths = {name: acceptance_length(texts) for name, texts in done.items()}
+    chosen = [text.block_sizes[1] for text in done[POLICY]]
+    machine = provenance()
+    title = (
+        f"{prompts} test prompts at temperature {config.temperature:g}, {machine['cpu']}, "
+        f"{machine['threads']} threads, {config.dtype}"
+    )
+    columns = ["way", "mean speedup", "τ pooled", "policy's gain over it (95%)"]
+    rows = [
+        [
+            name,
+            f"{values.mean():.3f}",
+            f"{lengths[name]:.2f}",
+            gain_text(gains[name]) if name in gains else "–",
+        ]
+        for name, values in speedups.items()
+    ]
+    console = open_console(config.json)
+    console.print(render(TextTable(title, columns, rows)))
+    counts = ", ".join(f"{size}: {count}" for size, count in sorted(Counter(chosen).items()))
+    console.print(f"sizes that the policy chose: {counts}", soft_wrap=True)
+    if config.json is not None:
+        record = {
+            "prompts": prompts,
+            "mean_speedup": {name: float(values.mean()) for name, values in speedups.items()},
+            "gains": gains,
+            "acceptance_length": lengths,
+            "chosen": chosen,
+            "policy_seconds": float(np.median([text.policy_seconds for text in done[POLICY]])),
+            "config": config,
+            "machine": machine,
+        }
+        write_json(config.json, record)
+
+
+def acceptance_length(texts: list[Generation]) -> float:
+    """Tokens per target pass behind prefill, pooled."""
+    return sum(len(text.tokens) - 1 for text in texts) / sum(len(text.passes) - 1 for text in texts)
+
+
+if __name__ == "__main__":
+    raise SystemExit(run(main, PolicyBenchmark))
