@@ -106,11 +106,15 @@ class LeanForward:
         self._rotary = base.rotary_emb
         self._rope = rope_table(self._rotary, 512, self.embedding)
 
+    def _reach(self, length: int) -> None:
+        """Let the table of the rotary embedding cover `length` positions."""
+        if length > self._rope[0].shape[0]:
+            self._rope = rope_table(self._rotary, 2 * length, self.embedding)
+
     def new_cache(self, batch: int, max_length: int) -> KVCache:
         """Make an empty cache for `batch` rows of at most `max_length` positions."""
         shape = (len(self.layers), batch, self.kv_heads, max_length, self.head_dim)
-        if max_length > self._rope[0].shape[0]:
-            self._rope = rope_table(self._rotary, 2 * max_length, self.embedding)
+        self._reach(max_length)
         return KVCache(self.embedding.new_empty(shape), self.embedding.new_empty(shape))
 
     def embed(self, input_ids: torch.Tensor) -> torch.Tensor:
@@ -126,6 +130,8 @@ class LeanForward:
         """Append tokens to the cache; see `TargetForward`."""
         n = input_ids.shape[1]
         start, end = cache.length, cache.length + n
+        # A cache that was joined from shorter ones was not made here in its length.
+        self._reach(end)
         hidden = self.embed(input_ids)
         mask = causal_mask(n, end, self.groups, input_ids.device)
         if padding is None:

@@ -69,6 +69,18 @@ def test_more_prompts_than_are_read_in_one_pass(trained, make):
         torch.testing.assert_close(item.features, alone.features, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("rows", [1, 2 * PREFILL_ROWS])
+def test_texts_grow_beyond_the_first_table_of_positions(trained, rows):
+    """Prompts that fit into it, too, as their answers may not."""
+    rng = torch.Generator().manual_seed(0)
+    prompts = [torch.randint(3, 60, (508,), generator=rng) for _ in range(rows)]
+    lean, modules = (make(trained.target, [0, 2]) for make in (LeanForward, ModuleForward))
+    found, expected = (continue_batch(target, prompts, 8, ()) for target in (lean, modules))
+    for item, other in zip(found, expected, strict=True):
+        assert torch.equal(item.output_ids, other.output_ids)
+        torch.testing.assert_close(item.last, other.last, atol=1e-4, rtol=1e-4)
+
+
 def test_the_first_of_equals_is_chosen():
     logits = torch.tensor([[0.0, 2.0, 2.0], [1.0, 0.0, 1.0]])
     assert greedy(logits).tolist() == greedy(logits.bfloat16()).tolist() == [1, 0]
