@@ -60,6 +60,11 @@ class Calibration:
             check=None if check is None else check.to_dict(),
         )
 
+    @property
+    def origin(self) -> dict[str, Any]:
+        """What a sweep that is priced by it says of it: the check and the provenance."""
+        return {"check": self.check, **self.provenance}
+
     def save(self, path: str | Path) -> None:
         """Write it as JSON, atomically, or to standard output if the path is "-".
 

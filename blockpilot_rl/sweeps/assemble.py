@@ -87,6 +87,7 @@ def assemble(
         top_p=collection.store.sampling.top_p,
         provenance={
             **provenance(),
+            "calibration": calibration.origin,
             "claim": collection.digest,
             "ended_with_first_token": left_out,
             **(origin or {}),

@@ -48,7 +48,7 @@ def reprice(table: SweepTable, calibration: Calibration) -> SweepTable:
         provenance={
             **before,
             **now,
-            "calibration": {"check": calibration.check, **calibration.provenance},
+            "calibration": calibration.origin,
             "recorded": before.get("recorded", {key: before.get(key) for key in now}),
         },
     )

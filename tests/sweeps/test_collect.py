@@ -199,6 +199,7 @@ def test_metadata_says_how_it_was_made(table, decoder):
     assert LatencyProfile.from_dict(metadata.latency) == PROFILE
     assert metadata.state.names == GROUPS
     assert metadata.provenance["versions"]["torch"]
+    assert set(metadata.provenance["calibration"]) >= {"check", "command", "date", "cpu"}
 
 
 def test_what_was_saved_is_loaded(table, tmp_path):
