@@ -199,8 +199,9 @@ def compare_agents(config: CompareConfig) -> None:
         BlockPilotError: If the sweep, an algorithm, an arm or a state group is not as needed, or a
             file cannot be written.
     """
-    sweep, remark = _selected(config)
-    splits = Splits.of(sweep)
+    sweep = _recorded(config)
+    rows, remark = select_temperature(sweep, config.temperature)
+    splits = Splits.of(rows)
     # The comparison checks this too, but after minutes of training.
     refuse_overlap((splits.train, splits.validation), splits.test)
     for path in (config.json, config.report):
@@ -218,7 +219,7 @@ def compare_agents(config: CompareConfig) -> None:
     hyperparams = _resolved_hyperparams(laboratory, config.ablation)
     jobs = min(config.jobs or usable_cpus(), config.seeds)
     with laboratory.opened(Console(stderr=True), jobs) as opened:
-        comparison = _compare(config, opened, splits)
+        comparison = _compare(config, opened, splits, sweep)
     comparison = dataclasses.replace(
         comparison,
         notes=[*filter(None, [remark]), *comparison.notes],
@@ -251,16 +252,24 @@ def _resolved_hyperparams(
     return {name: to_dict(laboratory.agent(name).hyperparams) for name in names}
 
 
-def _selected(config: CompareConfig) -> tuple[SweepTable, str | None]:
-    """The sweep with the arms and rows that were asked for, and a remark on what was left out."""
+def _recorded(config: CompareConfig) -> SweepTable:
+    """The sweep, of which the state groups are known to be recorded, with the wanted arms."""
     sweep = SweepTable.load(config.sweep)
     sweep.metadata.state.columns(words(config.features))
-    rows, remark = select_temperature(sweep, config.temperature)
-    return select_arms(rows, config.arms, config.window), remark
+    return select_arms(sweep, config.arms, config.window)
 
 
-def _compare(config: CompareConfig, laboratory: Laboratory, splits: Splits) -> Comparison:
-    """Train and judge for all views that were asked for."""
+def _compare(
+    config: CompareConfig, laboratory: Laboratory, splits: Splits, sweep: SweepTable
+) -> Comparison:
+    """Train and judge for all views that were asked for.
+
+    Args:
+        config: The arguments.
+        laboratory: What trains.
+        splits: The rows to compare on.
+        sweep: Those of all temperatures, for the paper's table.
+    """
     trained = laboratory.main_view(splits)
     comparison = compare(
         splits.train,
@@ -274,7 +283,9 @@ def _compare(config: CompareConfig, laboratory: Laboratory, splits: Splits) -> C
     views: dict[str, Any] = {}
     if CLASSIFIER in trained:
         best = comparison.verdict.best_agent
-        views["paper_table"] = laboratory.paper_table(splits, trained, best, config.paper_window)
+        views["paper_table"] = laboratory.paper_table(
+            sweep, splits, trained, best, config.paper_window
+        )
     if config.leave_family_out:
         views["left_out"] = laboratory.left_out(splits)
     if config.learning_curve or config.budget_curve:

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -222,23 +221,29 @@ class Laboratory:
         return Ablation(name, ablation_rows(self._judge(splits), sets, choices))
 
     def paper_table(
-        self, splits: Splits, trained: dict[str, Trained], best: str | None, radius: int
+        self,
+        sweep: SweepTable,
+        main: Splits,
+        trained: dict[str, Trained],
+        best: str | None,
+        radius: int,
     ) -> dict[str, dict[str, PaperRow]]:
         """Measure the paper's table at every temperature.
 
-        Where the sweep has several temperatures, the policies learn from rows of one at a time.
+        The policies learn from rows of one temperature at a time.
 
         Args:
-            splits: The rows.
-            trained: The agents that learned from all rows.
+            sweep: The rows of all temperatures; those without training or test rows are left out.
+            main: The rows of the main view.
+            trained: The agents that learned from the main view's.
             best: The agent to show as best policy.
             radius: Radius of the paper's window.
         """
-        found = sorted(set(splits.test.temperatures))
         tables = {}
-        for temperature in found:
-            part = splits.each(partial(_rows_at, temperature=temperature))
-            reuse = trained if len(found) == 1 else {}
+        train, test = (set(sweep.split(name).temperatures) for name in ("train", "test"))
+        for temperature in sorted(train & test):
+            part = Splits.of(sweep.select_rows(sweep.temperatures == temperature))
+            reuse = trained if set(main.train.temperatures) == {temperature} else {}
             tables[f"{temperature:g}"] = self._paper_table(part, reuse, best, radius)
         return tables
 
@@ -287,7 +292,3 @@ class Laboratory:
 
     def _judge(self, splits: Splits) -> Judge:
         return make_judge(splits.train, splits.test, confidence=self.confidence, seed=self.seeds[0])
-
-
-def _rows_at(table: SweepTable, temperature: float) -> SweepTable:
-    return table.select_rows(table.temperatures == temperature)

@@ -10,7 +10,7 @@ import pandas as pd
 from blockpilot_rl.evaluation.statistics import Interval, relative_gain
 from blockpilot_rl.sweeps.table import SweepTable
 
-_NONE = -1
+NO_ARM = -1
 
 
 def best_fixed_by_mean(train: SweepTable) -> int:
@@ -118,7 +118,7 @@ def crossfit_oracle(
         What it achieves; None if fewer than two prompts have two measurements.
     """
     arms = replicate_arms(table)
-    repeated, measured = arms != _NONE, np.isfinite(table.measured_seconds).all(axis=1)
+    repeated, measured = arms != NO_ARM, np.isfinite(table.measured_seconds).all(axis=1)
     ids = table.rows["id"].to_numpy()
     if len(np.unique(ids[repeated])) > 1:
         source, rows, rewards = "replicates", repeated, table.rewards[repeated]
@@ -149,7 +149,7 @@ def replicate_arms(table: SweepTable) -> np.ndarray:
     group = table.rows.groupby(["id", "temperature"])["id"]
     repeated = (group.transform("size") > 1).to_numpy() & (table.temperatures > 0)
     sums = pd.DataFrame(table.rewards).groupby(group.ngroup().to_numpy()).transform("sum")
-    return np.where(repeated, (sums.to_numpy() - table.rewards).argmax(axis=1), _NONE)
+    return np.where(repeated, (sums.to_numpy() - table.rewards).argmax(axis=1), NO_ARM)
 
 
 def bound_arms(table: SweepTable) -> np.ndarray:
@@ -160,7 +160,7 @@ def bound_arms(table: SweepTable) -> np.ndarray:
         fastest elsewhere.
     """
     arms = replicate_arms(table)
-    return np.where(arms == _NONE, oracle_arms(table), arms)
+    return np.where(arms == NO_ARM, oracle_arms(table), arms)
 
 
 def gap_closed(speedup: float, fixed: float, oracle: float) -> float:

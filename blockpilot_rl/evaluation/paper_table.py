@@ -8,6 +8,7 @@ import numpy as np
 
 from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.judge import Judge
+from blockpilot_rl.evaluation.oracle import NO_ARM, replicate_arms
 from blockpilot_rl.evaluation.results import Outcome, PaperRow
 from blockpilot_rl.sweeps.table import SweepTable
 
@@ -39,6 +40,9 @@ def paper_rows(
 ) -> dict[str, PaperRow]:
     """Measure the rows of the table on the judge's test rows.
 
+    Where every prompt was sampled several times, an oracle that chooses by a prompt's other samples
+    stands beside the one that knows the sample it is judged on.
+
     Args:
         judge: Judges against the best fixed size of the training prompts.
         fixed: The best fixed block size.
@@ -53,7 +57,11 @@ def paper_rows(
         if size in test.arms
     }
     rows |= {name: _row(words, judge.outcome(chosen)) for name, (words, chosen) in learned.items()}
-    return {**rows, "oracle": _row("all", judge.oracle())}
+    rows["oracle"] = _row("all", judge.oracle())
+    crossed = replicate_arms(test)
+    if (crossed != NO_ARM).all():
+        rows["oracle, by other samples"] = _row("all", judge.outcome(Choices.free(crossed[None])))
+    return rows
 
 
 def _row(block_sizes: str, outcome: Outcome) -> PaperRow:

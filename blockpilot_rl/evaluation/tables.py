@@ -283,7 +283,7 @@ def crossfit_line(comparison: Comparison) -> str:
     """What an oracle that cannot profit from noise achieves, in one sentence."""
     found = comparison.crossfit
     if found is None:
-        return "No test prompt was measured twice, so the oracle could not be cross-fitted."
+        return "None of these rows was measured twice, so the oracle could not be cross-fitted."
     how = {
         "replicates": "chosen on a prompt's other samples and judged on the one left out",
         "stopwatch": "chosen by predicted and judged by measured seconds",

@@ -252,6 +252,12 @@ def test_the_papers_table_at_every_temperature(capsys, tmp_path):
     argv = ["--sweep", str(tmp_path / "s"), "--algos", "supervised", "--seeds", "1"]
     values = numbers(capsys, *argv, "--temperature", "all")
     cold, hot = values["paper_table"]["0"], values["paper_table"]["1"]
+    greedy = numbers(capsys, *argv)
+    assert greedy["split"]["test_rows"] == greedy["split"]["test_prompts"]
+    for temperature in ("0", "1"):
+        one, other = greedy["paper_table"][temperature], values["paper_table"][temperature]
+        assert list(one) == list(other)
+        assert one["oracle"] == other["oracle"]
     names = [
         "plain decoding",
         "drafter's training size",
@@ -261,7 +267,8 @@ def test_the_papers_table_at_every_temperature(capsys, tmp_path):
         "best policy, supervised",
         "oracle",
     ]
-    assert list(cold) == list(hot) == names
+    assert list(cold) == names
+    assert list(hot) == [*names, "oracle, by other samples"]
     assert (cold["best fixed"]["block_sizes"], hot["best fixed"]["block_sizes"]) == ("8", "4")
     assert cold["paper's classifier, window"]["block_sizes"] == "1, 16"
     test = table.split("test")

@@ -6,6 +6,7 @@ import pytest
 from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.compare import make_judge
 from blockpilot_rl.evaluation.paper_table import as_arms_of, paper_rows, window_arms
+from tests.evaluation.replicates import replicated
 from tests.synthetic import synthetic_table
 
 
@@ -41,6 +42,18 @@ def test_the_rows_stand_from_plain_decoding_to_the_oracle(table):
     assert rows["oracle"].mean_speedup == pytest.approx(test.rewards.max(axis=1).mean())
     pooled = test.emitted.sum() / test.passes[:, 4].sum()
     assert rows["drafter's training size"].acceptance_length == pytest.approx(pooled)
+
+
+def test_an_oracle_that_knows_only_the_other_samples_stands_beside(table):
+    noisy = replicated(table, 2, noise=0.3)
+    judge = make_judge(noisy.split("train"), noisy.split("test"))
+    rows, test = paper_rows(judge, 8, {}), judge.test
+    assert list(rows)[-2:] == ["oracle", "oracle, by other samples"]
+    ids, best = test.rows["id"].to_numpy(), test.rewards.argmax(axis=1)
+    other = [next(j for j in np.flatnonzero(ids == ids[i]) if j != i) for i in range(len(test))]
+    expected = test.rewards[np.arange(len(test)), best[other]].mean()
+    assert rows["oracle, by other samples"].mean_speedup == pytest.approx(expected)
+    assert rows["oracle, by other samples"].gain.value < rows["oracle"].gain.value
 
 
 def test_a_size_that_is_no_arm_has_no_row(table):
