@@ -31,7 +31,7 @@ from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.provenance import provenance
 from blockpilot_rl.sweeps.prompts import GROUPS, Prompt, builtin_suite
 
-PLAIN, POLICY = "plain", "policy"
+PLAIN, BEST, POLICY = "plain", "best fixed", "policy"
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,12 @@ class PolicyBenchmark:
 
     policy: str = arg(metavar="DIR", help="exported policy")
     prompts: int = arg(60, help="test prompts to decode")
-    groups: str = arg(
-        "english", help=f"groups of built-in prompts to mix; there are {','.join(GROUPS)}"
+    groups: str = arg(",".join(GROUPS), metavar="A,B", help="groups of built-in prompts to mix")
+    block_sizes: str | None = arg(
+        None,
+        help="further fixed sizes, besides plain decoding, the drafter's own and the best on the "
+        "policy's training prompts, its fallback",
     )
-    block_sizes: str = arg("8", help="fixed sizes, besides the drafter's own and plain decoding")
     max_new_tokens: int = arg(128, help="budget of each text")
     temperature: float = arg(0.0, help="0 is greedy")
     dtype: str = arg("bfloat16", help="float32, bfloat16 or float16")
@@ -61,13 +63,15 @@ class PolicyBenchmark:
         """
         if self.prompts < 2 or self.max_new_tokens < 2:
             raise BlockPilotError("--prompts and --max-new-tokens must be at least 2")
-        if min(self.sizes) < 2:
+        if min(self.sizes, default=2) < 2:
             raise BlockPilotError(f"--block-sizes must be at least 2 each, not {self.block_sizes}")
         self.sampling(0)
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """The fixed sizes that were named."""
+        if self.block_sizes is None:
+            return ()
         return whole_numbers(self.block_sizes, "--block-sizes")
 
     def sampling(self, seed: int) -> Sampling:
@@ -80,11 +84,15 @@ def main(config: PolicyBenchmark) -> None:
     policy = BlockSizePolicy.from_pretrained(config.policy)
     decoder = Decoder(load_pair(config.target, config.drafter, config.dtype, config.device))
     policy.check_pair(decoder.pair.fingerprint, decoder.pair.template)
-    fixed = sorted({*config.sizes, decoder.pair.block_size})
-    ways: dict[str, int | BlockSizePolicy] = {PLAIN: 1, **{f"block {b}": b for b in fixed}}
-    ways[POLICY] = policy
+    fixed = sorted({*config.sizes, decoder.pair.block_size} - {policy.config.fallback})
+    ways: dict[str, int | BlockSizePolicy] = {
+        PLAIN: 1,
+        **{f"block {size}": size for size in fixed},
+        BEST: policy.config.fallback,
+        POLICY: policy,
+    }
     prompts = builtin_suite(config.prompts, splits=["test"], groups=words(config.groups))
-    decoder.warm_up(sorted({*fixed, *policy.arms}))
+    decoder.warm_up(sorted({*fixed, *policy.arms, policy.config.fallback}))
     rng = np.random.default_rng(config.seed)
     done: dict[str, list[Generation]] = {name: [] for name in ways}
     for prompt in track(prompts, "decode", console=Console(stderr=True)):
@@ -143,10 +151,11 @@ def report(config: PolicyBenchmark, done: dict[str, list[Generation]]) -> None:
         f"{prompts} test prompts at temperature {config.temperature:g}, {machine['cpu']}, "
         f"{machine['threads']} threads, {config.dtype}"
     )
+    fallback = done[BEST][0].block_sizes[1]
     columns = ["way", "mean speedup", "τ pooled", "policy's gain over it (95%)"]
     rows = [
         [
-            name,
+            f"{name}, {fallback}" if name == BEST else name,
             f"{values.mean():.3f}",
             f"{lengths[name]:.2f}",
             gain_text(gains[name]) if name in gains else "–",
@@ -163,6 +172,7 @@ def report(config: PolicyBenchmark, done: dict[str, list[Generation]]) -> None:
             "mean_speedup": {name: float(values.mean()) for name, values in speedups.items()},
             "gains": gains,
             "acceptance_length": lengths,
+            "best_fixed": fallback,
             "chosen": chosen,
             "policy_seconds": float(np.median([text.policy_seconds for text in done[POLICY]])),
             "config": config,

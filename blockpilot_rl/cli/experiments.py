@@ -233,16 +233,20 @@ class Laboratory:
         The policies learn from rows of one temperature at a time.
 
         Args:
-            sweep: The rows of all temperatures; those without training or test rows are left out.
+            sweep: The rows of all temperatures. Those with no training row or fewer than two test
+                prompts are left out.
             main: The rows of the main view.
             trained: The agents that learned from the main view's.
             best: The agent to show as best policy.
             radius: Radius of the paper's window.
         """
         tables = {}
-        train, test = (set(sweep.split(name).temperatures) for name in ("train", "test"))
-        for temperature in sorted(train & test):
-            part = Splits.of(sweep.select_rows(sweep.temperatures == temperature))
+        for temperature in np.unique(sweep.temperatures):
+            rows = sweep.select_rows(sweep.temperatures == temperature)
+            prompts = rows.rows.groupby("split")["id"].nunique()
+            if not prompts.get("train", 0) or prompts.get("test", 0) < 2:
+                continue
+            part = Splits.of(rows)
             reuse = trained if set(main.train.temperatures) == {temperature} else {}
             tables[f"{temperature:g}"] = self._paper_table(part, reuse, best, radius)
         return tables

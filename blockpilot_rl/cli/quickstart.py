@@ -19,7 +19,7 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import check_output
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.policies.policy import BlockSizePolicy
-from blockpilot_rl.sweeps.prompts import builtin_suite
+from blockpilot_rl.sweeps.prompts import GROUPS, builtin_suite
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def decode(config: QuickstartConfig, policy: BlockSizePolicy, console: Console) 
     decoder.warm_up(policy.config.arms)
     rng = np.random.default_rng(0)
     results: dict[str, list[Generation]] = {name: [] for name in ways}
-    for prompt in builtin_suite(config.prompts, splits=["test"]):
+    for prompt in builtin_suite(config.prompts, splits=["test"], groups=GROUPS):
         ids = pair.encode(prompt.chat())
         for index in rng.permutation(len(ways)):
             name = list(ways)[index]

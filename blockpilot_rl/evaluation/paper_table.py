@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
@@ -40,8 +41,8 @@ def paper_rows(
 ) -> dict[str, PaperRow]:
     """Measure the rows of the table on the judge's test rows.
 
-    Where every prompt was sampled several times, an oracle that chooses by a prompt's other samples
-    stands beside the one that knows the sample it is judged on.
+    Where prompts were sampled several times, an oracle that chooses by a prompt's other samples
+    stands beside the one that knows the sample it is judged on; some may have no other.
 
     Args:
         judge: Judges against the best fixed size of the training prompts.
@@ -59,8 +60,13 @@ def paper_rows(
     rows |= {name: _row(words, judge.outcome(chosen)) for name, (words, chosen) in learned.items()}
     rows["oracle"] = _row("all", judge.oracle())
     crossed = replicate_arms(test)
-    if (crossed != NO_ARM).all():
-        rows["oracle, by other samples"] = _row("all", judge.outcome(Choices.free(crossed[None])))
+    known = crossed != NO_ARM
+    if known.any():
+        name = "oracle, by other samples"
+        if not known.all():
+            name += f", {known.sum():,} of {len(test):,} rows"
+        there = dataclasses.replace(judge, test=test.select_rows(known))
+        rows[name] = _row("all", there.outcome(Choices.free(crossed[None, known])))
     return rows
 
 

@@ -47,8 +47,8 @@ def as_svg(figure: Figure) -> str:
 
 def plot_speedups(comparison: Comparison) -> Figure:
     """Mean speedup against the fixed block size, over all prompts and by family."""
-    figure, axes = _new(4.2)
     families = [name for name in comparison.speedups if name != ALL_PROMPTS]
+    figure, axes = _new(max(4.2, 0.9 + 0.22 * len(families)))
     for index, family in enumerate(families):
         _line(axes, comparison.speedups[family], label=family, linewidth=1.2, **_style(index))
     everything = comparison.speedups[ALL_PROMPTS]

@@ -87,7 +87,7 @@ _OFF_POLICY = (
 )
 _LEFT_OUT = (
     "Each family is judged by agents, and by a best fixed size, that were trained on the other "
-    "families alone."
+    "families alone, among which there may be relatives of it, such as story and chat-story."
 )
 
 

@@ -53,12 +53,13 @@ def benchmark(files, *argv: str) -> int:
 def test_the_policy_is_set_against_every_fixed_size(files, tmp_path, temperature):
     out = tmp_path / "out.json"
     options = ["--prompts", "3", "--max-new-tokens", "6", "--dtype", "float32", "--json", str(out)]
-    options += ["--block-sizes", "2,4", "--temperature", temperature]
+    options += ["--block-sizes", "2", "--temperature", temperature]
     assert benchmark(files, *options) == 0
     report = json.loads(out.read_text(encoding="utf-8"))
-    fixed = ["plain", "block 2", "block 4", "block 8"]
+    fixed = ["plain", "block 2", "block 8", "best fixed"]
     assert report["prompts"] == 3
     assert report["chosen"] == [4, 4, 4]
+    assert report["best_fixed"] == 4
     assert list(report["gains"]) == fixed
     speedups = report["mean_speedup"]
     assert speedups["plain"] == 1
@@ -67,7 +68,7 @@ def test_the_policy_is_set_against_every_fixed_size(files, tmp_path, temperature
         assert low <= value <= high
     lengths = report["acceptance_length"]
     assert lengths["plain"] == 1
-    assert lengths["policy"] == lengths["block 4"]
+    assert lengths["policy"] == lengths["best fixed"]
 
 
 def test_ways_share_a_prefill_and_take_turns(files):
