@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
+import torch
 from rich.console import Console
 from rich.progress import Progress
 
@@ -15,7 +17,7 @@ from blockpilot_rl.cli.console import open_console, render
 from blockpilot_rl.cli.lists import whole_numbers
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.cli.prompt_flags import PromptFlags
-from blockpilot_rl.decoding.calibration import Calibration, Check, check_profile
+from blockpilot_rl.decoding.calibration import Calibration, Check, check_profile, validate_pairs
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.decoding.measuring import measure_latency
@@ -46,6 +48,8 @@ class CalibrateConfig(PromptFlags):
     decoding anything; --out is then a folder.
     """
 
+    builtin_size: ClassVar[int] = 200
+
     out: str = arg(metavar="FILE|DIR", help="where the profile, or the re-priced sweep, goes")
     sweep: str | None = arg(
         None, metavar="DIR", help=f"re-price this sweep; `{BUNDLED}` is the bundled one"
@@ -54,7 +58,11 @@ class CalibrateConfig(PromptFlags):
         None, metavar="FILE", help="re-price by this saved profile instead of measuring one"
     )
     check: int = arg(0, metavar="N", help="decode N pairs of text and block size for real")
-    limit: int = arg(200, help="prompts of the built-in suite that the check may draw")
+    limit: int | None = arg(
+        None,
+        help="number of prompts of the built-in suite that the check may draw (default: 200), or "
+        "only the first so many of --prompts",
+    )
     temperature: float = arg(0.0, help="of the check; 0 is greedy")
     seeds: str = arg("0", metavar="0,1,…", help="sample the check's prompts with each of these")
     max_new_tokens: int = arg(128, help="budget of each text of the check")
@@ -133,6 +141,7 @@ def calibrate(config: CalibrateConfig) -> None:
         BlockPilotError: If an argument, the pair, a prompt, the sweep or the output is not as
             needed.
     """
+    check_output(config.out)
     table, traces = None, {}
     if config.sweep is not None:
         folder = BUNDLED_SWEEP if config.sweep == BUNDLED else Path(config.sweep)
@@ -147,7 +156,6 @@ def calibrate(config: CalibrateConfig) -> None:
             )
     else:
         calibration = _measure(config, table)
-    check_output(config.out)
     console = open_console(config.out)
     console.print(render(_profile_table(calibration)))
     lines = (
@@ -174,6 +182,12 @@ def _measure(config: CalibrateConfig, table: SweepTable | None) -> Calibration:
     arms = DEFAULT_ARMS if table is None else table.arms
     if config.arms is not None:
         arms = whole_numbers(config.arms, "--arms")
+        lacking = [str(arm) for arm in table.arms if arm not in arms] if table is not None else []
+        if lacking:
+            raise BlockPilotError(
+                f"--arms lacks {', '.join(lacking)} of the sweep's block sizes; add them or leave "
+                "--arms out"
+            )
     contexts = None if config.contexts is None else whole_numbers(config.contexts, "--contexts")
     decoder = Decoder(load_pair(config.target, config.drafter, dtype, config.device))
     if table is not None and decoder.pair.fingerprint != table.metadata.fingerprint:
@@ -184,25 +198,46 @@ def _measure(config: CalibrateConfig, table: SweepTable | None) -> Calibration:
             "--target and --drafter"
         )
     console = Console(stderr=True)
+    prompts = _check_prompts(config, decoder, arms, console) if config.check else []
     with Progress(console=console, disable=not console.is_terminal) as progress:
         profile = measure_latency(
             decoder, arms, contexts, config.repeats, config.seed, _bar(progress, "latency")
         )
-        check = _check(config, decoder, profile, progress) if config.check else None
+        check = _check(config, decoder, profile, prompts, progress) if config.check else None
     return Calibration.of(decoder, profile, check)
 
 
-def _check(
-    config: CalibrateConfig, decoder: Decoder, profile: LatencyProfile, progress: Progress
-) -> Check:
+def _check_prompts(
+    config: CalibrateConfig, decoder: Decoder, arms: Sequence[int], console: Console
+) -> list[torch.Tensor]:
+    """Token ids of the prompts that the check may draw, `[1, n]` each.
+
+    Raises:
+        BlockPilotError: If they cannot be read, are too long, or too few for the check.
+    """
     # A real decode needs room for a block behind the text, too.
-    budget = config.max_new_tokens + max(profile.block_sizes)
-    say = partial(progress.console.print, markup=False, highlight=False, soft_wrap=True)
-    prompts = config.load_prompts(decoder.pair, budget, lambda line: say(f"skipped {line}"), say)
+    pair, budget = decoder.pair, config.max_new_tokens + max(arms)
+    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+    loaded = config.load_prompts(pair, budget, lambda line: say(f"skipped {line}"), say, say)
+    prompts = [pair.encode(prompt.chat()) for prompt in loaded]
+    validate_pairs(config.check, len(prompts) * len(config.noise_seeds()), len(arms))
+    longest = max(ids.shape[1] for ids in prompts)
+    decoder.check_length(longest, config.max_new_tokens, max(arms))
+    return prompts
+
+
+def _check(
+    config: CalibrateConfig,
+    decoder: Decoder,
+    profile: LatencyProfile,
+    prompts: Sequence[torch.Tensor],
+    progress: Progress,
+) -> Check:
+    """Decode some of the prompts for real."""
     return check_profile(
         decoder,
         profile,
-        [decoder.pair.encode(prompt.chat()) for prompt in prompts],
+        prompts,
         config.check,
         max_new_tokens=config.max_new_tokens,
         temperature=config.temperature,

@@ -15,15 +15,14 @@ from rich.progress import Progress
 
 from blockpilot_rl.cli.lists import assignments, part_of, whole_numbers
 from blockpilot_rl.cli.parsing import arg, run
-from blockpilot_rl.cli.prompt_flags import PromptFlags
+from blockpilot_rl.cli.prompt_flags import LabelledPromptFlags
 from blockpilot_rl.cli.sweep_report import describe
-from blockpilot_rl.decoding.calibration import Calibration
+from blockpilot_rl.decoding.calibration import Calibration, describe_device
 from blockpilot_rl.decoding.decoder import Decoder
-from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.decoding.measuring import measure_latency
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.files import read_json, remove_leftovers, write_json
+from blockpilot_rl.files import remove_leftovers
 from blockpilot_rl.models.pairs import Pair, check_device, load_pair, parse_dtype
 from blockpilot_rl.sweeps.assemble import assemble, check_calibration, measure_rows
 from blockpilot_rl.sweeps.collect import Collection, SweepConfig
@@ -48,7 +47,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class CollectSweepConfig(PromptFlags):
+class CollectSweepConfig(LabelledPromptFlags):
     """Record a sweep: prefill states and the outcome of every block size, for many prompts.
 
     Unfinished work lies in OUT.partial; the same command goes on where it was stopped. Sweeps with
@@ -240,6 +239,7 @@ def record(config: CollectSweepConfig, out: Path, console: Console) -> None:
         config.max_new_tokens,
         _reporter(console, "skipped ", skipped),
         _reporter(console, "", unused),
+        partial(_say, console),
     )
     decoder = Decoder(pair)
     store = ContinuationStore(
@@ -330,23 +330,29 @@ def _bar(progress: Progress, name: str, total: int) -> Callable[[int, int], None
 def _calibrate(
     config: CollectSweepConfig, timed: Decoder, unfinished: Path, progress: Progress
 ) -> Calibration:
-    """Measure the latency profile, or read the one that an interrupted run has measured."""
+    """Measure the latency profile, or read what an interrupted run has measured in the same way."""
     dtype = str(timed.pair.dtype).removeprefix("torch.")
     path = unfinished / f"latency-{dtype}.json"
     if path.exists():
         try:
-            profile = LatencyProfile.from_dict(read_json(path))
+            saved = Calibration.load(path)
         except BlockPilotError as error:
             raise BlockPilotError(
-                f"{path} is corrupt ({error}); remove the file and run the same command again"
+                f"{path} is corrupt; remove the file and run the same command again"
             ) from error
-    else:
-        arms, bar = config.sweep_config().arms, _bar(progress, "latency", config.repeats)
-        profile = measure_latency(
-            timed, arms, repeats=config.repeats, seed=config.seed, progress=bar
+        repeats, device = saved.latency.medians.get("repeats"), describe_device(timed.pair.device)
+        if (saved.device, saved.dtype, repeats) == (device, dtype, config.repeats):
+            return saved
+        _say(
+            progress.console,
+            f"{path} was measured in {repeats} rounds on {saved.device} in {saved.dtype}, not in "
+            f"{config.repeats} on {device} in {dtype}; measuring anew",
         )
-        write_json(path, profile.to_dict())
-    return Calibration.of(timed, profile, None)
+    arms, bar = config.sweep_config().arms, _bar(progress, "latency", config.repeats)
+    profile = measure_latency(timed, arms, repeats=config.repeats, seed=config.seed, progress=bar)
+    calibration = Calibration.of(timed, profile, None)
+    calibration.save(path)
+    return calibration
 
 
 def _measure(

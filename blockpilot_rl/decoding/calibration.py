@@ -216,13 +216,9 @@ def check_profile(
     """
     sizes = profile.block_sizes
     texts = list(product(prompts, noise_seeds))
-    if not 1 <= pairs <= len(texts) * len(sizes):
-        raise BlockPilotError(
-            f"{pairs} pairs asked for; {len(texts)} texts and {len(sizes)} block sizes make "
-            f"1 to {len(texts) * len(sizes)}"
-        )
+    validate_pairs(pairs, len(texts), len(sizes))
     chosen = _pairs(len(texts), len(sizes), pairs, np.random.default_rng(seed))
-    decoder.warm_up(sizes)
+    decoder.warm_up(sizes, sampling=Sampling(temperature))
     decodes = []
     for done, (text, column) in enumerate(chosen, start=1):
         size, (prompt, noise_seed) = sizes[column], texts[text]
@@ -239,6 +235,19 @@ def check_profile(
     if not decodes:
         raise BlockPilotError("every text of the check ended with its first token; nothing to time")
     return Check(tuple(decodes), pairs - len(decodes), temperature)
+
+
+def validate_pairs(pairs: int, texts: int, sizes: int) -> None:
+    """Check that so many different pairs of text and block size can be made.
+
+    Raises:
+        BlockPilotError: If not.
+    """
+    if not 1 <= pairs <= texts * sizes:
+        raise BlockPilotError(
+            f"{pairs} pairs asked for; {texts} texts and {sizes} block sizes make 1 to "
+            f"{texts * sizes}"
+        )
 
 
 def describe_device(device: torch.device) -> str:

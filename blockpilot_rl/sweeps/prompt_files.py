@@ -53,7 +53,9 @@ class BadLine:
 
 @dataclass(frozen=True)
 class UnusedTurns:
-    """What conversations of several turns have lost, since a prompt is the first turn alone.
+    """What conversations have lost behind the turn that is to be answered.
+
+    A prompt ends with the first of `turns`, or with the user's last of `messages`.
 
     Attributes:
         source: The file or dataset.
@@ -69,9 +71,9 @@ class UnusedTurns:
     def __str__(self) -> str:
         """Say how many rows are cut, and how many are left out."""
         return (
-            f"{self.source}: only the first turn of a conversation is used; rows with later turns: "
-            f"{self.rows}, further rows left out since their first turn is that of an earlier row: "
-            f"{self.repeats}"
+            f"{self.source}: a prompt ends with the first of `turns`, or the user's last of "
+            f"`messages`; rows with later turns: {self.rows}, further rows left out since only "
+            f"later turns tell them from an earlier row: {self.repeats}"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -38,10 +39,10 @@ def prompt_of(row: Any, labels: Labels) -> Prompt:
     """Read a JSON object as a prompt.
 
     It has one of the keys `prompt` (a text), `messages` (objects with `role` and `content`, as
-    OpenAI has them; the last is the user's) and `turns` (texts of the user, as Spec-Bench has them;
-    the first is the prompt). `family`, or else `category`, and `language` are its labels. Where
-    `task_id` begins with `HumanEval/`, the prompt is a function to complete, of family `"code"`.
-    Other keys are not used.
+    OpenAI has them, up to the user's last; a content may be a list of text parts, which become
+    lines) and `turns` (texts of the user, as Spec-Bench has them; the first is the prompt).
+    `family`, or else `category`, and `language` are its labels. Where `task_id` begins with
+    `HumanEval/`, the prompt is a function to complete, of family `"code"`. Other keys are not used.
 
     Args:
         row: The object.
@@ -71,7 +72,12 @@ def prompt_of(row: Any, labels: Labels) -> Prompt:
 
 
 def unused_turns(row: Mapping[str, Any]) -> list[Any]:
-    """What a row that was read as a prompt has besides it: the turns after the first."""
+    """What a row that was read as a prompt has behind it.
+
+    That is the assistant's turns that end `messages`, or the user's after the first of `turns`.
+    """
+    if "messages" in row:
+        return _split(row["messages"])[1]
     turns: list[Any] = row.get("turns", [])[1:]
     return turns
 
@@ -84,14 +90,44 @@ def _label(row: Mapping[str, Any], key: str) -> str | None:
 
 
 def _conversation(messages: Any) -> tuple[Message, ...]:
-    for message in messages if isinstance(messages, list) else [messages]:
-        parts = message if isinstance(message, Mapping) else {}
-        if not all(isinstance(parts.get(key), str) for key in ("role", "content")):
-            raise BlockPilotError(
-                "'messages' must be a list of objects with a role and content, "
-                f"not {message!r:.80}."
-            )
-    return tuple(Message(message["role"], message["content"]) for message in messages)
+    if not isinstance(messages, list):
+        raise _no_message(messages)
+    return tuple(map(_message, _split(messages)[0]))
+
+
+def _split(messages: list[Any]) -> tuple[list[Any], list[Any]]:
+    """The messages of a prompt, and the assistant's behind them, as fine-tuning data has them."""
+    answers = itertools.takewhile(
+        lambda message: isinstance(message, Mapping) and message.get("role") == "assistant",
+        reversed(messages),
+    )
+    end = len(messages) - len(list(answers))
+    return messages[:end], messages[end:]
+
+
+def _message(message: Any) -> Message:
+    fields = message if isinstance(message, Mapping) else {}
+    role, content = fields.get("role"), fields.get("content")
+    if isinstance(content, list):
+        content = "\n".join(map(_text_part, content))
+    if not (isinstance(role, str) and isinstance(content, str)):
+        raise _no_message(message)
+    return Message(role, content)
+
+
+def _text_part(part: Any) -> str:
+    fields = part if isinstance(part, Mapping) else {}
+    if fields.get("type") != "text" or not isinstance(fields.get("text"), str):
+        raise BlockPilotError(
+            f'a part of a content must be a text, {{"type": "text", "text": …}}, not {part!r:.80}.'
+        )
+    return str(fields["text"])
+
+
+def _no_message(value: Any) -> BlockPilotError:
+    return BlockPilotError(
+        f"'messages' must be a list of objects with a role and content, not {value!r:.80}."
+    )
 
 
 def _first_turn(turns: Any) -> str:

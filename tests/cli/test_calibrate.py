@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from blockpilot_rl.cli import calibrate as module
 from blockpilot_rl.cli.calibrate import main
 from blockpilot_rl.decoding.calibration import Calibration
 from blockpilot_rl.sweeps.table import SweepTable
@@ -133,6 +134,41 @@ def test_wide_intervals_say_that_the_machine_was_busy(call, folder, tmp_path, ca
     words = ["--sweep", str(folder / "sweep"), "--profile", str(path)]
     assert main([*words, "--out", str(tmp_path / "priced")]) == 0
     assert ("intervals are 40% of the medians wide" in capsys.readouterr().out) == busy
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--out", "{tmp}/file/profile.json"], "cannot create the folder"),
+        (["--sweep", "{folder}/sweep", "--arms", "1,8"], "--arms lacks 2 of the sweep's block"),
+        (["--prompts", "{tmp}/nowhere.txt", "--check", "2"], "cannot read prompts from"),
+        (["--prompts", "{tmp}/bad.txt", "--check", "2"], "bad.txt, line 2: "),
+        (["--prompts", "{folder}/prompts.txt", "--check", "13"], "4 texts and 3 block sizes"),
+        (["--groups", "short", "--limit", "2", "--check", "7"], "2 texts and 3 block sizes"),
+        (["--check", "2", "--max-new-tokens", "250"], "exceed the models' 256 positions"),
+    ],
+)
+def test_what_can_be_known_is_refused_before_measuring(
+    call, folder, tmp_path, monkeypatch, capsys, words, message
+):
+    monkeypatch.setattr(module, "measure_latency", lambda *_, **__: pytest.fail("measured"))
+    (tmp_path / "file").touch()
+    (tmp_path / "bad.txt").write_text("one\n\n", encoding="utf-8")
+    usual = ("--arms", "1,2,8", "--max-new-tokens", 9, "--out", tmp_path / "new")
+    assert call(*usual, *[word.format(tmp=tmp_path, folder=folder) for word in words]) == 2
+    out, err = capsys.readouterr()
+    assert message in err
+    assert (out, err.count("\n")) == ("", 1)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_limit_on_prompts_of_the_check(call, folder, tmp_path, capsys):
+    out = tmp_path / "profile.json"
+    words = ("--arms", "1,2", "--prompts", folder / "prompts.txt", "--limit", 1, "--check", 2)
+    assert call("--out", out, *words, "--max-new-tokens", 9) == 0
+    assert "--limit takes the first prompts; taken: 1, left out: 3" in capsys.readouterr().err
+    assert call("--out", out, *words, "--max-new-tokens", 9, "--check", 3) == 2
+    assert "3 pairs asked for; 1 texts and 2 block sizes" in capsys.readouterr().err
 
 
 def test_a_foreign_sweep(call, tmp_path, capsys):

@@ -175,13 +175,14 @@ def test_a_run_that_was_killed_goes_on(call, tmp_path, monkeypatch):
         patched.setattr(SweepTable, "write", kill)
         assert call() == 130
     assert names(tmp_path) == {"sweep.partial"}
-    latency = json.loads((tmp_path / "sweep.partial" / "latency-bfloat16.json").read_text())
+    calibration = json.loads((tmp_path / "sweep.partial" / "latency-bfloat16.json").read_text())
     with monkeypatch.context() as patched:
         patched.setattr(module, "measure_latency", lambda *_, **__: pytest.fail("timed again"))
         assert call() == 0
     assert names(tmp_path) == {"sweep"}
     table = SweepTable.load(tmp_path / "sweep")
-    assert table.metadata.latency == latency
+    assert table.metadata.latency == calibration["latency"]
+    assert table.metadata.provenance["calibration"]["date"] == calibration["provenance"]["date"]
     assert call("--out", tmp_path / "again") == 0
     assert_same_rows(table, SweepTable.load(tmp_path / "again"))
 
@@ -240,7 +241,7 @@ def test_later_turns_are_reported_and_counted_in_the_metadata(call, profile, tmp
     rows = [{"turns": turns} for turns in (["a b", "c"], ["a b", "d"], ["d"], ["e", "f"])]
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     assert call("--prompts", path, "--profile", profile) == 0
-    assert f"{path}: only the first turn of a conversation is used" in capsys.readouterr().err
+    assert f"{path}: a prompt ends with the first of `turns`" in capsys.readouterr().err
     provenance = SweepTable.load(tmp_path / "sweep").metadata.provenance
     assert provenance["unused_turns"] == {"source": str(path), "rows": 2, "repeats": 1}
     assert provenance["skipped_prompts"] == []
@@ -274,6 +275,30 @@ def test_times_of_another_dtype_are_measured_anew(call, tmp_path, monkeypatch):
         assert call() == 130
     assert call("--latency-dtype", "float32") == 0
     assert SweepTable.load(tmp_path / "sweep").metadata.latency_dtype == "float32"
+
+
+def test_times_of_another_device_or_of_other_repeats_are_measured_anew(
+    call, tmp_path, monkeypatch, capsys
+):
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    path = tmp_path / "sweep.partial" / "latency-bfloat16.json"
+    with monkeypatch.context() as patched:
+        patched.setattr(SweepTable, "write", kill)
+        assert call() == 130
+        first = Calibration.load(path)
+        dataclasses.replace(first, device="another machine, 64 threads").save(path)
+        assert call() == 130
+        err = " ".join(capsys.readouterr().err.split())
+        assert f"{path} was measured in 1 rounds on another machine, 64 threads" in err
+        assert err.count("; measuring anew") == 1
+        second = Calibration.load(path)
+        assert second.device == first.device
+        assert second.latency != first.latency
+    assert call("--repeats", 2) == 0
+    assert "measured in 1 rounds on" in capsys.readouterr().err
+    assert SweepTable.load(tmp_path / "sweep").metadata.latency["medians"]["repeats"] == 2
 
 
 def test_an_unfinished_sweep_with_other_options_is_refused(call, tmp_path, capsys):
@@ -368,7 +393,6 @@ def test_template_options_are_recorded(call, tmp_path, capsys):
     assert names(tmp_path) == set()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "moment",
     [

