@@ -1,16 +1,18 @@
 """Is every text that of plain decoding, token for token, whatever the block size?
 
 `python benchmarks/exactness.py --prompts 200 --json OUT`. Every prompt is decoded plain and with
-each block size, at each temperature. For the first token that differs, the target is asked again:
-how far apart were the two tokens in what it chose by (its logits, or at a temperature T its logits
-/ T plus the noise of that position)? Kernels round differently for different shapes, so tokens
-closer than a few rounding steps may change places; the criterion is
+each block size, at each temperature. Kernels round differently for different shapes, so tokens with
+close scores may change places. Where a text differs, both ways decode once more, and what each
+chose the first differing token by is compared: its logits, or at a temperature T its logits / T plus
+the noise of that position. The difference is rounding if
 
-    gap <= 8 × eps × max |logit| / T        (T is 1 for greedy decoding)
+- each way chose the token that was best by its own scores, and
+- no score of the vocabulary moved by more than 8 × eps × max |logit| / T from one way to the other
+  (T is 1 for greedy decoding, eps that of the dtype that the pair runs in),
 
-with `eps` of the dtype that the pair runs in, and `gap` the distance from the best score to the
-worse of the two tokens. Anything else is an error of the decoder, and the exit code is 1; in
-float32, where every text must be equal, so is any difference.
+for a wrong token breaks the first rule, and a pass over the wrong text the second. Anything else is
+an error of the decoder, and the exit code is 1; in float32, where every text must be equal, so is
+any difference.
 
 Finished prompts are lines of a file beside OUT (OUT with the suffix `.jsonl`), so the same command
 goes on where a run was stopped or killed.
@@ -20,7 +22,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,8 @@ from rich.table import Table
 from blockpilot_rl.cli.lists import whole_numbers, words
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.decoder import Decoder
-from blockpilot_rl.decoding.sampling import Sampling
+from blockpilot_rl.decoding.generation import Prefill
+from blockpilot_rl.decoding.sampling import Sampler, Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import write_json
 from blockpilot_rl.models.pairs import load_pair
@@ -186,7 +189,7 @@ def compare(
     for size in sizes:
         tokens = decoder.decode(prefill, size).tokens
         if tokens != plain:
-            divergences[str(size)] = divergence(decoder, ids, sampling, plain, tokens)
+            divergences[str(size)] = divergence(decoder, prefill, size)
     return {
         "temperature": sampling.temperature,
         "tokens": len(plain),
@@ -194,40 +197,57 @@ def compare(
     }
 
 
-def divergence(
-    decoder: Decoder,
-    ids: torch.Tensor,
-    sampling: Sampling,
-    plain: Sequence[int],
-    other: Sequence[int],
-) -> dict[str, Any]:
-    """Ask the target about the first token in which two texts differ.
+class NotingSampler(Sampler):
+    """Also notes the logits that the target last chose by, at every position."""
+
+    def __init__(self, sampling: Sampling, vocab_size: int) -> None:
+        """Start with nothing noted."""
+        super().__init__(sampling, vocab_size)
+        self.noted: dict[int, torch.Tensor] = {}
+
+    def choose(self, logits: torch.Tensor, position: int) -> torch.Tensor:
+        """Choose as ever."""
+        self.noted.update(enumerate(logits, start=position))
+        return super().choose(logits, position)
+
+
+def divergence(decoder: Decoder, prefill: Prefill, size: int) -> dict[str, Any]:
+    """Compare what plain decoding and a block size chose the first differing token by.
 
     Returns:
-        `index` (of that token), `margin` (between its two best scores), `gap` (from the best score
-        to the worse of the two tokens), `steps` (the gap in rounding steps `eps × max |logit|`, at
-        the temperature) and `rounding` (whether that is at most `ROUNDING_STEPS`). If one text only
-        ends before the other, there is but `index`, and `rounding` is False.
+        `index` (of that token), `margin` (between the two best scores of plain decoding), `moved`
+        (the largest difference of a score between the two ways), `steps` (the same in rounding
+        steps `eps × max |logit|`, at the temperature), `own` (whether each chose by its scores) and
+        `rounding` (whether this is all rounding). If one text only ends before the other, there is
+        but `index`, and `rounding` is False.
     """
-    differing = [i for i, (a, b) in enumerate(zip(plain, other, strict=False)) if a != b]
+    sampling, vocabulary = prefill.sampler.sampling, decoder.target.vocab_size
+    samplers = [NotingSampler(sampling, vocabulary) for _ in range(2)]
+    texts = [
+        decoder.decode(replace(prefill, sampler=sampler), block_size).tokens
+        for sampler, block_size in zip(samplers, (1, size), strict=True)
+    ]
+    differing = [i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b]
     if not differing:
-        return {"index": min(len(plain), len(other)), "rounding": False}
+        return {"index": min(map(len, texts)), "rounding": False}
     index = differing[0]
-    shared = torch.cat([ids, ids.new_tensor([plain[:index]])], dim=1)
-    prefill = decoder.prefill(shared, 1, 1, sampling)
-    scores = prefill.logits.float()
-    step = torch.finfo(decoder.pair.dtype).eps * float(scores.abs().max())
+    position = prefill.prompt_tokens + index
+    logits = torch.stack([sampler.noted[position].float() for sampler in samplers])
+    step = torch.finfo(decoder.pair.dtype).eps * float(logits.abs().max())
+    scores = logits
     if not sampling.is_greedy:
-        noise = prefill.sampler.noise(shared.shape[1], 1, scores.device)[0]
-        scores, step = scores / sampling.temperature + noise, step / sampling.temperature
-    best, second = scores.topk(2).values.tolist()
-    gap = best - float(scores[[plain[index], other[index]]].min())
+        noise = Sampler(sampling, vocabulary).noise(position, 1, logits.device)
+        scores, step = logits / sampling.temperature + noise, step / sampling.temperature
+    best, second = scores[0].topk(2).values.tolist()
+    moved = float((scores[0] - scores[1]).abs().max())
+    own = scores.argmax(dim=-1).tolist() == [text[index] for text in texts]
     return {
         "index": index,
         "margin": best - second,
-        "gap": gap,
-        "steps": gap / step,
-        "rounding": gap <= ROUNDING_STEPS * step,
+        "moved": moved,
+        "steps": moved / step,
+        "own": own,
+        "rounding": own and moved <= ROUNDING_STEPS * step,
     }
 
 
@@ -261,7 +281,7 @@ def summarise(results: dict[str, Any], sizes: Sequence[int]) -> dict[str, Any]:
         "divergences": divergences,
         "beyond_rounding": sum(not found["rounding"] for found in divergences),
         "largest_steps": max(steps, default=None),
-        "criterion": f"gap <= {ROUNDING_STEPS} * eps * max |logit| / temperature (1 if greedy)",
+        "criterion": f"each chose its best, moved <= {ROUNDING_STEPS} * eps * max |logit| / T",
     }
 
 
@@ -279,8 +299,9 @@ def show(report: dict[str, Any]) -> None:
     if differing:
         largest = report["largest_steps"] or 0.0
         console.print(
-            f"{differing} texts differ: {differing - beyond} where two tokens were within rounding "
-            f"(at most {largest:.2g} steps of eps × max |logit|), {beyond} beyond it"
+            f"{differing} texts differ: {differing - beyond} by rounding (no score moved by more "
+            f"than {largest:.2g} steps of eps × max |logit|), {beyond} beyond it",
+            soft_wrap=True,
         )
 
 

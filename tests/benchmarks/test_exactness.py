@@ -35,6 +35,12 @@ def benchmark(files, out=None, **changes: str) -> int:
     return run(SCRIPT.main, SCRIPT.ExactnessBenchmark, argv)
 
 
+def unstopped(files, dtype):
+    """A decoder whose texts go on to the end of their budget."""
+    pair = load_pair(files / "target", files / "drafter", dtype)
+    return Decoder(dataclasses.replace(pair, stop_token_ids=()))
+
+
 def read(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
@@ -82,42 +88,68 @@ def test_other_options_do_not_mix(files, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(1.0, seed=4)])
-def test_a_wrong_token_is_no_rounding(trained, monkeypatch, sampling):
-    """The scores of both tokens are looked at, not the margin between the two best alone."""
-    decoder, ids = Decoder(trained), encode(trained, "one two")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_wrong_token_is_no_rounding(files, monkeypatch, sampling, dtype):
+    """Not even the next best, since it is not the best by the scores of its own pass."""
+    decoder = unstopped(files, dtype)
+    ids = encode(decoder.pair, "one two")
     decode = decoder.decode
 
     def wrong(prefill, size, budget=None):
         generation = decode(prefill, size, budget)
         tokens = list(generation.tokens)
         if size == 4:
-            tokens[5] = (tokens[5] + 1) % 64
+            noting = SCRIPT.NotingSampler(sampling, decoder.target.vocab_size)
+            decode(dataclasses.replace(prefill, sampler=noting), 1, budget)
+            position = prefill.prompt_tokens + 5
+            scores = noting.noted[position].float()
+            if not sampling.is_greedy:
+                scores = scores / sampling.temperature + noting.noise(position, 1, scores.device)[0]
+            assert int(scores.argmax()) == tokens[5]
+            tokens[5] = int(scores.topk(2).indices[1])
         return dataclasses.replace(generation, tokens=tokens)
 
     monkeypatch.setattr(decoder, "decode", wrong)
     result = SCRIPT.compare(decoder, ids, sampling, (2, 4), BUDGET)
-    assert set(result["divergences"]) == {"4"}
     found = result["divergences"]["4"]
-    assert (found["index"], found["rounding"]) == (5, False)
-    assert found["gap"] >= found["margin"] > 0
-    report = SCRIPT.summarise({"a": [result]}, (2, 4))
+    assert (found["index"], found["own"], found["rounding"]) == (5, False, False)
+    report = SCRIPT.summarise({"a": [{**result, "divergences": {"4": found}}]}, (2, 4))
     assert report["beyond_rounding"] == 1
     assert [*report["equal"].values()] == [{"2": 1, "4": 0}]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_pass_over_a_wrong_text_is_no_rounding(files, monkeypatch, dtype):
+    """Each way chooses its best, but the scores are not those of one text."""
+    decoder = unstopped(files, dtype)
+    ids = encode(decoder.pair, "one two")
+    step = decoder._step
+
+    def wrong(prefill, anchor, emitted, block_size, unread):
+        if block_size == 4 and emitted == 5:
+            anchor = (anchor + 7) % 60
+        return step(prefill, anchor, emitted, block_size, unread)
+
+    lengths = decoder.generate(ids, 4, BUDGET).accepted
+    assert 5 in [sum(lengths[:n]) for n in range(len(lengths))], lengths
+    monkeypatch.setattr(decoder, "_step", wrong)
+    found = SCRIPT.compare(decoder, ids, GREEDY, (4,), BUDGET)["divergences"]["4"]
+    assert found["index"] >= 5
+    assert (found["own"], found["rounding"]) == (True, False)
+    assert found["steps"] > SCRIPT.ROUNDING_STEPS
+
+
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(0.7, seed=4)])
-def test_scores_are_what_the_target_chose_by(trained, sampling):
-    """So the chosen token has a gap of 0, at any temperature."""
+@pytest.mark.parametrize("size", [1, 4])
+def test_the_chosen_tokens_are_the_best_of_what_is_noted(trained, sampling, size):
+    """At every position, by the scores of the pass that emitted it."""
     decoder, ids = Decoder(trained), encode(trained, "one two")
-    plain = decoder.generate(ids, 1, BUDGET, sampling).tokens
-    for index in (0, 1, 9):
-        other = [*plain[:index], (plain[index] + 1) % 64, *plain[index + 1 :]]
-        found = SCRIPT.divergence(decoder, ids, sampling, plain, other)
-        chosen = SCRIPT.divergence(decoder, ids, sampling, other, plain)
-        assert found["index"] == index
-        assert found["gap"] == chosen["gap"] > 0
-        twice = SCRIPT.divergence(decoder, ids, sampling, plain[: index + 1], [])
-        assert twice == {"index": 0, "rounding": False}
+    noting = SCRIPT.NotingSampler(sampling, decoder.target.vocab_size)
+    prefill = dataclasses.replace(decoder.prefill(ids, BUDGET, size, sampling), sampler=noting)
+    tokens = decoder.decode(prefill, size).tokens
+    for index, token in list(enumerate(tokens))[1:]:
+        position = prefill.prompt_tokens + index
+        assert int(noting.choose(noting.noted[position][None], position)) == token
 
 
 def test_half_precision_differs_by_rounding_alone(files):
@@ -129,8 +161,8 @@ def test_half_precision_differs_by_rounding_alone(files):
     report = SCRIPT.summarise(results, (2, 8))
     assert report["beyond_rounding"] == 0
     for found in report["divergences"]:
-        assert 0 <= found["margin"] <= found["gap"]
-        assert found["steps"] <= report["largest_steps"] <= SCRIPT.ROUNDING_STEPS
+        assert found["margin"] >= 0
+        assert 0 < found["steps"] <= report["largest_steps"] <= SCRIPT.ROUNDING_STEPS
 
 
 @pytest.mark.parametrize(

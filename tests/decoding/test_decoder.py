@@ -8,14 +8,17 @@ import torch
 from transformers import GenerationConfig
 
 from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.sampling import GREEDY, Sampling
 from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.policies.config import PolicyConfig
 from blockpilot_rl.policies.policy import BlockSizePolicy
+from tests import benchmark_scripts
 from tests.decoding.test_forward import EVERY, build
 from tests.tiny_pair import (
     PROMPTS,
+    VOCABULARY,
     encode,
     random_correction,
     save_tiny_pair,
@@ -25,6 +28,7 @@ from tests.tiny_pair import (
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 BUDGET = 40
+EXACTNESS = benchmark_scripts.load("exactness")
 
 
 @pytest.fixture(scope="module")
@@ -269,16 +273,9 @@ def test_half_precision_differs_only_at_near_ties(trained, tmp_path, dtype):
         ids = encode(pair, text)
         plain, block = (decoder.generate(ids, size, BUDGET) for size in (1, 8))
         accepted += sum(n > 1 for n in block.accepted)
-        differing = [i for i in range(BUDGET) if plain.tokens[i] != block.tokens[i]]
-        if not differing:
-            continue
-        first = differing[0]
-        shared = torch.cat([ids, torch.tensor([plain.tokens[:first]])], dim=1)
-        with torch.inference_mode():
-            logits = pair.target(shared).logits[0, -1].float()
-        margin = logits.max() - logits[[plain.tokens[first], block.tokens[first]]]
-        step = torch.finfo(pair.dtype).eps * logits.abs().max()
-        assert margin.max() <= 8 * step
+        if plain.tokens != block.tokens:
+            found = EXACTNESS.divergence(decoder, decoder.prefill(ids, BUDGET, 8), 8)
+            assert found["rounding"], found
     assert accepted > 3
 
 
@@ -441,11 +438,21 @@ def test_the_clock_covers_drafting_and_verifying(trained, monkeypatch):
 
 
 def test_warm_up_runs_every_shape(trained, monkeypatch):
-    decoder, seen = Decoder(trained), []
-    decode = decoder.decode
-    monkeypatch.setattr(decoder, "decode", lambda p, size: seen.append(size) or decode(p, size))
-    decoder.warm_up((2, 16))
-    assert seen == [1, 2, 8, 16]
+    """Though every token is a stop token, which ends a text before any block."""
+    decoder, seen = stopping(trained, *range(VOCABULARY)), []
+    step = decoder._step
+
+    def watch(prefill, *arguments):
+        seen.append((arguments[2], prefill.sampler.sampling))
+        return step(prefill, *arguments)
+
+    monkeypatch.setattr(decoder, "_step", watch)
+    for sampling in (GREEDY, Sampling(0.7, top_k=9)):
+        seen.clear()
+        decoder.warm_up((2, 16), sampling=sampling)
+        assert dict.fromkeys(seen) == dict.fromkeys((size, sampling) for size in (1, 2, 8, 16))
+        assert seen.count((1, sampling)) == 7
+    assert decoder.generate(encode(trained, "a b c d"), 8, 9).finish_reason == "stop"
 
 
 def test_two_decoders_of_one_pair(trained):
