@@ -3,8 +3,8 @@
 `python benchmarks/exactness.py --prompts 200 --json OUT`. Every prompt is decoded plain and with
 each block size, at each temperature. Kernels round differently for different shapes, so tokens with
 close scores may change places. Where a text differs, both ways decode once more, and what each
-chose the first differing token by is compared: its logits, or at a temperature T its logits / T plus
-the noise of that position. The difference is rounding if
+chose the first differing token by is compared: its logits, or at a temperature T its logits / T and
+the noise of that position added. The difference is rounding if
 
 - each way chose the token that was best by its own scores, and
 - no score of the vocabulary moved by more than 8 × eps × max |logit| / T from one way to the other
