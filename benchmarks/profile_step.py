@@ -2,9 +2,10 @@
 
 `python benchmarks/profile_step.py --json OUT`. For a plain step and for the verification of a
 block, the profiler says how long matrix products, attention and the rest took; what is left is
-Python and dispatch. Every pass reads all weights once, so their bytes over the memory's bandwidth
-(measured by a large copy) are a floor that no code goes below while the weights exceed the
-processor's caches.
+Python and dispatch. The profiler slows passes down, so the matrix products of a pass are also timed
+alone, without it, in turn with the whole pass. Every pass reads all weights once, so their bytes
+over the memory's bandwidth (measured by a large copy) are a floor that no code goes below while the
+weights exceed the processor's caches.
 `docs/performance.md` explains how to read the table.
 """
 
@@ -21,6 +22,8 @@ import torch
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from blockpilot_rl.cli.lists import whole_numbers
@@ -88,16 +91,20 @@ def main(config: ProfileBenchmark) -> None:
     pair = load_pair(config.target, None, config.dtype, config.device, with_drafter=False)
     decoder = Decoder(pair)
     passes = make_passes(decoder, config)
-    for step in passes.values():
+    products = {size: products_of(step) for size, step in passes.items()}
+    for step in (*passes.values(), *products.values()):
         step()
     bandwidth = [copy_bandwidth(pair.device)]
-    seconds = time_passes(passes, config)
+    seconds, matmul = time_passes((passes, products), config)
     parts = {size: profile_pass(step, config.profiled) for size, step in passes.items()}
     bandwidth.append(copy_bandwidth(pair.device))
     weights = weight_bytes(pair.target)
     floor = weights / max(bandwidth)
     report = {
-        "passes": {str(size): describe(seconds[size], parts[size], floor) for size in config.sizes},
+        "passes": {
+            str(size): describe(seconds[size], matmul[size], parts[size], floor)
+            for size in config.sizes
+        },
         "weight_bytes": weights,
         "bandwidth_bytes_per_second": bandwidth,
         "config": config,
@@ -132,18 +139,60 @@ def make_passes(decoder: Decoder, config: ProfileBenchmark) -> dict[int, Callabl
     return {size: step_of(tokens(size)) for size in config.sizes}
 
 
+class _Products(TorchFunctionMode):
+    """Notes the matrix products of weights, with what they multiply."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = []
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if func in (F.linear, torch.addmm):
+            self.calls.append((func, args, kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def products_of(step: Callable[[], None]) -> Callable[[], None]:
+    """The matrix products of a pass alone, on the same tensors."""
+    with _Products() as noted:
+        step()
+
+    def products() -> None:
+        for func, args, kwargs in noted.calls:
+            func(*args, **kwargs)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+
+    return products
+
+
 def time_passes(
-    passes: dict[int, Callable[[], None]], config: ProfileBenchmark
-) -> dict[int, float]:
-    """Median seconds of each pass without a profiler, in random order within each round."""
+    ways: Sequence[dict[int, Callable[[], None]]], config: ProfileBenchmark
+) -> list[dict[int, float]]:
+    """Median seconds of each pass without a profiler, in random order within each round.
+
+    Args:
+        ways: Passes by their number of tokens, of several kinds.
+        config: The number of rounds and the seed.
+    """
     rng = np.random.default_rng(config.seed)
-    seconds: dict[int, list[float]] = {size: [] for size in passes}
+    cells = [(index, size) for index, passes in enumerate(ways) for size in passes]
+    seconds: dict[tuple[int, int], list[float]] = {cell: [] for cell in cells}
     for _ in track(range(config.repeats), "time", console=Console(stderr=True)):
-        for size in rng.permutation(list(passes)).tolist():
+        for index, size in rng.permutation(cells).tolist():
             began = time.perf_counter()
-            passes[size]()
-            seconds[size].append(time.perf_counter() - began)
-    return {size: float(np.median(values)) for size, values in seconds.items()}
+            ways[index][size]()
+            seconds[index, size].append(time.perf_counter() - began)
+    return [
+        {size: float(np.median(seconds[index, size])) for size in passes}
+        for index, passes in enumerate(ways)
+    ]
 
 
 def profile_pass(step: Callable[[], None], repeats: int) -> dict[str, float]:
@@ -243,16 +292,18 @@ def weight_bytes(target: Any) -> int:
     return int(sum(parameter.nbytes for parameter in target.parameters()) - spared)
 
 
-def describe(seconds: float, profiled: dict[str, float], floor: float) -> dict[str, Any]:
+def describe(
+    seconds: float, matmul: float, profiled: dict[str, float], floor: float
+) -> dict[str, Any]:
     """A pass as it is recorded.
 
     Args:
         seconds: Its time without the profiler.
+        matmul: Time of its matrix products alone, without the profiler.
         profiled: What `profile_pass` gave.
         floor: Seconds to read the weights.
     """
     parts = {name: profiled[name] for name in PARTS}
-    matmul = parts["matmul"] + parts["head"]
     return {
         "seconds": seconds,
         "profiled_seconds": profiled["whole"],
@@ -281,6 +332,7 @@ def table_of(report: dict[str, Any]) -> Table:
         table.add_row(name, *(f"{scale * value:.2f}" for value in values))
 
     add("pass", (values["seconds"] for values in passes))
+    add("its matrix products alone", (values["matmul_seconds"] for values in passes))
     add("pass under the profiler", (values["profiled_seconds"] for values in passes))
     for part, label in {**PARTS, "overhead": "Python, dispatch, views"}.items():
         add(f"  {label}", (values["parts"][part] for values in passes))
