@@ -27,7 +27,7 @@ from blockpilot_rl.evaluation.tables import TextTable
 from blockpilot_rl.files import check_output
 from blockpilot_rl.models.pairs import load_pair, parse_dtype
 from blockpilot_rl.sweeps.continuations import validate_seeds
-from blockpilot_rl.sweeps.reprice import describe_pricing, reprice
+from blockpilot_rl.sweeps.reprice import reprice
 from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, DEFAULT_ARMS, SweepTable, validate_arms
 from blockpilot_rl.sweeps.traces import TRACE_FILE, load_traces, save_sweep
 
@@ -160,7 +160,7 @@ def calibrate(config: CalibrateConfig) -> None:
     console.print(render(_profile_table(calibration)))
     lines = (
         _describe(calibration),
-        *_sampling_lines(calibration),
+        _describe_sampling(calibration.latency),
         *_noise_lines(calibration),
         *_check_lines(calibration),
     )
@@ -169,11 +169,8 @@ def calibrate(config: CalibrateConfig) -> None:
     if table is None:
         calibration.save(config.out)
     else:
-        repriced = reprice(table, calibration)
-        save_sweep(config.out, repriced, traces)
+        save_sweep(config.out, reprice(table, calibration), traces)
         console.print(f"{len(table)} rows of {config.sweep} re-priced in {config.out}")
-        for line in describe_pricing(repriced):
-            console.print(line, soft_wrap=True)
 
 
 def _measure(config: CalibrateConfig, table: SweepTable | None) -> Calibration:
@@ -290,17 +287,14 @@ def _describe(calibration: Calibration) -> str:
     )
 
 
-def _sampling_lines(calibration: Calibration) -> list[str]:
-    profile = calibration.latency
-    if profile.sampling is None:
-        return []
+def _describe_sampling(profile: LatencyProfile) -> str:
     sizes = (profile.block_sizes[0], profile.block_sizes[-1])
     added = np.sum(profile.sampling.lines(sizes), axis=0) * 1e3
-    return [
+    return (
         f"A temperature adds {added[0]:.2f} ms to a step of block size {sizes[0]}, {added[1]:.2f} "
         f"ms to one of {sizes[1]}, and {1e3 * profile.noise_seconds:.2f} ms for the noise of each "
         "position"
-    ]
+    )
 
 
 def _noise_lines(calibration: Calibration) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from blockpilot_rl.decoding.acceptance import acceptance_warnings
-from blockpilot_rl.sweeps.reprice import describe_pricing
 from blockpilot_rl.sweeps.table import SweepTable
 
 
@@ -30,7 +29,6 @@ def describe(table: SweepTable, out: Path) -> list[str]:
             f"{measured['other_texts']} of {measured['decodes']} real decodes came to another text "
             "than the recorded one, since numbers round differently; they have no measured seconds"
         )
-    lines += describe_pricing(table)
     return lines + [f"warning: {line}" for line in _warnings(table)]
 
 

@@ -298,9 +298,8 @@ def _read_check(values: Any) -> dict[str, Any]:
     """
     try:
         low, high = (float("nan") if end is None else float(end) for end in values["interval"])
-        # Checks of earlier releases were all greedy.
-        read = {"temperature": 0.0, **values, "interval": [low, high]}
-        read |= {name: float(read[name]) for name in ("median_error", "bias", "temperature")}
+        read = {**values, "interval": [low, high]}
+        read |= {name: float(values[name]) for name in ("median_error", "bias", "temperature")}
         read |= {name: int(values[name]) for name in ("pairs", "untimed")}
     except (KeyError, OverflowError, TypeError, ValueError) as error:
         raise BlockPilotError(

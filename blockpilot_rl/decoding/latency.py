@@ -74,8 +74,7 @@ class LatencyProfile:
             size the median seconds of `draft` and `verify` with their 95% intervals
             (`draft_intervals`, `verify_intervals`; absent after a single round). `sampling` holds
             the median seconds that a temperature adds to `draft` and `verify` of each block size.
-        sampling: What a temperature adds; None if it was not measured, so that decodes at a
-            temperature are priced like greedy ones.
+        sampling: What a temperature adds, by default nothing.
     """
 
     block_sizes: tuple[int, ...]
@@ -83,14 +82,11 @@ class LatencyProfile:
     verify: tuple[tuple[float, float], ...]
     read_prompt: tuple[float, float]
     medians: dict[str, Any]
-    sampling: SamplingCost | None = None
+    sampling: SamplingCost = SamplingCost((0.0, 0.0), (0.0, 0.0), 0.0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Render as JSON-ready values; `sampling` is left out if it was not measured."""
-        values = asdict(self)
-        if self.sampling is None:
-            del values["sampling"]
-        return values
+        """Render as JSON-ready values."""
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> LatencyProfile:
@@ -111,9 +107,7 @@ class LatencyProfile:
                 verify=lines["verify"],
                 read_prompt=(float(first), float(slope)),
                 medians=values["medians"],
-                sampling=SamplingCost.from_dict(values["sampling"])
-                if values.get("sampling") is not None
-                else None,
+                sampling=SamplingCost.from_dict(values["sampling"]),
             )
         except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise BlockPilotError(
@@ -140,7 +134,7 @@ class LatencyProfile:
             ("draft", self.draft),
             ("verify", self.verify),
             ("read_prompt", self.read_prompt),
-            ("sampling", () if cost is None else (*cost.draft, *cost.verify, cost.noise)),
+            ("sampling", (*cost.draft, *cost.verify, cost.noise)),
         ):
             if not (np.isfinite(times) & (np.array(times) >= 0)).all():
                 raise BlockPilotError(
@@ -156,8 +150,6 @@ class LatencyProfile:
 
         Noise, which belongs to positions and not to passes, is not in it; see `noise_seconds`.
         """
-        if self.sampling is None:
-            return self
         added = self.sampling.lines(self.block_sizes)
         draft, verify = (
             tuple(
@@ -171,7 +163,7 @@ class LatencyProfile:
     @property
     def noise_seconds(self) -> float:
         """Seconds of making the noise of one position at a temperature."""
-        return 0.0 if self.sampling is None else self.sampling.noise
+        return self.sampling.noise
 
     def draft_lines(self, block_sizes: Sequence[int]) -> np.ndarray:
         """Lines of drafter passes, `[n, 2]`.
@@ -303,7 +295,7 @@ class LatencyProfile:
             draft=stretch(self.draft, first_block),
             verify=stretch(self.verify, 0),
             medians={},
-            sampling=None if self.sampling is None else self.sampling.scaled(factor),
+            sampling=self.sampling.scaled(factor),
         )
 
     def token_cost(self, context: float) -> float:

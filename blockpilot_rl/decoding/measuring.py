@@ -24,7 +24,7 @@ from blockpilot_rl.decoding.smoothing import fit_line, medians_with_intervals, s
 from blockpilot_rl.errors import BlockPilotError
 
 LONGEST_CONTEXT = 1024
-"""Enough for the built-in suite, whose longest prompts have about 900 tokens, and their answers."""
+"""Above the built-in suite's longest prompts, of about 900 tokens; a line goes on behind it."""
 
 
 def default_contexts(limit: int) -> tuple[int, ...]:

@@ -11,8 +11,9 @@ all drafts before it were right, which is seldom far into a block.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -20,14 +21,20 @@ from torch.nn.utils.rnn import pad_sequence
 
 from blockpilot_rl.decoding.batched import Continuation
 from blockpilot_rl.decoding.drafting import Blocks, LeanDrafter
-from blockpilot_rl.decoding.sampling import gumbel_rows
+from blockpilot_rl.decoding.sampling import gumbel
 from blockpilot_rl.decoding.state import draft_features
 
 _TEXTS = 16
-"""Texts that share a pass: enough for large matrices, few enough to hold the noise of."""
+"""Texts that share a pass, enough for large matrices."""
 
 _TOKENS = 256
 """Tokens of one text in a pass of a trace, about; more of them would look past each other."""
+
+_NOISE_BYTES = 2**30
+"""Noise to keep for further passes, at most; what is dropped is made anew, the same."""
+
+_Noise = Callable[[int, int], torch.Tensor]
+"""Noise for the draft vocabulary by seed and position, `[draft_vocab]`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +113,11 @@ class _Texts:
     """Some texts that the drafter has read, ready to be drafted from any of their positions."""
 
     def __init__(
-        self, drafter: LeanDrafter, continuations: Sequence[Continuation], room: int
+        self,
+        drafter: LeanDrafter,
+        continuations: Sequence[Continuation],
+        room: int,
+        noise: _Noise,
     ) -> None:
         self.drafter, device = drafter, drafter.device
         texts = [torch.cat([item.prompt_ids, item.output_ids]) for item in continuations]
@@ -120,11 +131,8 @@ class _Texts:
         self.sampling, *others = {dataclasses.replace(x.sampling, seed=0) for x in continuations}
         if others:
             raise ValueError(f"continuations of one replay are sampled differently: {others}")
-        if self.sampling.noisy_drafts:
-            noise = [self._noise_of(item) for item in continuations]
-            lengths = torch.tensor([len(item) for item in noise], device=device)
-            self._noise = torch.cat(noise).to(device)
-            self._noise_firsts = lengths.cumsum(0) - lengths - (self.starts + 1)
+        self._seeds = [item.sampling.seed for item in continuations]
+        self._noise = noise
 
     def blocks(self, rows: torch.Tensor, starts: torch.Tensor, sizes: torch.Tensor) -> Blocks:
         """Blocks at some positions of some texts."""
@@ -151,27 +159,32 @@ class _Texts:
             logits = self.drafter.logits(states[blocks.firsts[alive] + offset], before)
             noise = None
             if self.sampling.noisy_drafts:
-                noise = self._noise[self._noise_firsts[rows] + places]
+                asked = zip(rows.tolist(), places.tolist(), strict=True)
+                noise = torch.stack([self._noise(self._seeds[row], at) for row, at in asked])
             proposed = self.drafter.to_target_ids(self.sampling.propose(logits, noise))
             alive = alive[proposed == self.tokens[rows, places]]
             accepted[alive] += 1
         return torch.minimum(accepted + 1, left)
 
-    def _noise_of(self, text: Continuation) -> torch.Tensor:
-        """Noise of every position that can be drafted, `[m - 1, draft_vocab]`."""
-        first, count = len(text.prompt_ids) + 1, len(text.output_ids) - 1
-        ids = self.drafter.token_ids
-        size = self.drafter.target.vocab_size
-        places = [(text.sampling.seed, position) for position in range(first, first + count)]
-        noise = gumbel_rows(places, size) if places else torch.empty(0, size)
-        return noise if ids is None else noise[:, ids.cpu()]
-
 
 def _groups(
     drafter: LeanDrafter, continuations: Sequence[Continuation], room: int
 ) -> Iterator[_Texts]:
+    noise = _noise(drafter)
     for first in range(0, len(continuations), _TEXTS):
-        yield _Texts(drafter, continuations[first : first + _TEXTS], room)
+        yield _Texts(drafter, continuations[first : first + _TEXTS], room, noise)
+
+
+def _noise(drafter: LeanDrafter) -> _Noise:
+    """Noise as it is asked for; texts with the same seed share it."""
+    size = drafter.target.vocab_size
+    ids = torch.arange(size) if drafter.token_ids is None else drafter.token_ids.cpu()
+
+    @lru_cache(maxsize=_NOISE_BYTES // (4 * len(ids)))
+    def noise(seed: int, position: int) -> torch.Tensor:
+        return gumbel(seed, position, size)[ids].to(drafter.device)
+
+    return noise
 
 
 def _trajectories(texts: _Texts, block_sizes: Sequence[int]) -> list[list[list[int]]]:

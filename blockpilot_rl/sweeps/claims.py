@@ -43,7 +43,7 @@ def claim(path: Path, description: dict[str, Any]) -> None:
 def claim_digest(path: Path) -> str:
     """Digest of a folder's claim, as its shards carry it.
 
-    Keys without a value do not count, since claims of older releases lack them.
+    Keys without a value, which say that an option is off, do not count.
 
     Args:
         path: The claim.
@@ -62,13 +62,16 @@ def check_claim(shard: Path, found: str | None, digest: str) -> None:
 
     Args:
         shard: Its file.
-        found: The digest that it carries; None for shards of older releases, which have none.
+        found: The digest that it carries, if any.
         digest: The digest of the folder's claim.
 
     Raises:
-        BlockPilotError: If it is of other work; the message goes on with what to do about it.
+        BlockPilotError: If it is of other work, or carries none; the message goes on with what to
+            do about it.
     """
-    if found is not None and found != digest:
+    if found is None:
+        raise BlockPilotError(f"{shard} does not say what it was made from")
+    if found != digest:
         raise BlockPilotError(
             f"{shard} was made by other work than the rest of its folder: of other models or "
             "prompts, or with another dtype or other options"

@@ -316,21 +316,16 @@ def _open_shard(path: Path, digest: str) -> Iterator[Any]:
 def _described(file: Any) -> dict[str, Any]:
     """What an open file says of itself: its `prompt_ids` and its claim."""
     metadata = file.metadata() or {}
-    if _DESCRIBED in metadata:
-        described: dict[str, Any] = json.loads(metadata[_DESCRIBED])
-        return described
-    if "prompt_ids" not in metadata:
+    if _DESCRIBED not in metadata:
         raise ValueError("it does not tell its prompts")
-    # Older releases wrote no more than that.
-    return {"prompt_ids": json.loads(metadata["prompt_ids"])}
+    described: dict[str, Any] = json.loads(metadata[_DESCRIBED])
+    return described
 
 
 def _keys(file: Any) -> list[tuple[str, int]]:
     """Prompt id and seed of each answer of an open file."""
-    ids = _described(file)["prompt_ids"]
-    # Older shards hold greedy answers and no seeds.
-    seeds = file.get_tensor("seeds").tolist() if "seeds" in file.keys() else [0] * len(ids)  # noqa: SIM118
-    return list(zip(ids, seeds, strict=True))
+    seeds = file.get_tensor("seeds").tolist()
+    return list(zip(_described(file)["prompt_ids"], seeds, strict=True))
 
 
 def _read_shard(path: Path, sampling: Sampling, digest: str) -> Shard:

@@ -32,6 +32,12 @@ SCALARS = (
 KEY = ["id", "temperature", "seed"]
 """Columns that tell rows apart."""
 
+Key = tuple[str, float, int]
+"""Prompt id, temperature and seed of a row."""
+
+SWEEP_FILE = "sweep.parquet"
+"""File of a sweep's rows."""
+
 _KINDS = {
     **dict.fromkeys(("id", "suite", "family", "language", "split", "finish_reason"), "text"),
     **dict.fromkeys(("seed", "prompt_tokens"), "whole numbers"),
@@ -52,7 +58,7 @@ def read_parquet(
         path: The file.
         filled: Columns that it must have, with a value in every row.
         others: Further columns that it must have.
-        claim: Digest of the claim that it must have been made under, if it names one; None for any.
+        claim: Digest of the claim that it must have been made under; None for any.
 
     Raises:
         BlockPilotError: If it is missing, corrupt or of other work, lacks a column or a value, or a
@@ -79,6 +85,12 @@ def read_parquet(
         for name in (*filled, *others):
             _check_column(path, name, table[name])
     return frame
+
+
+def read_keys(path: Path) -> set[Key]:
+    """Keys of the rows of a Parquet file; raises as `read_parquet`."""
+    frame = read_parquet(path, KEY)
+    return set(zip(*(frame[name].to_list() for name in KEY), strict=True))
 
 
 def write_parquet(path: Path, table: pa.Table, claim: str | None = None, **options: Any) -> None:

@@ -14,8 +14,6 @@ from blockpilot_rl.files import check_types, read_json
 
 DEFAULT_ARMS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 SCHEMA_VERSION = 2
-GREEDY_ONLY = 1
-"""Older schema version, whose rows are all greedy."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class SweepMetadata:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> SweepMetadata:
-        """Read what `to_dict` gave, also by releases whose sweeps were all greedy.
+        """Read what `to_dict` gave.
 
         Raises:
             BlockPilotError: If the schema version is another, or a key is missing, unknown or of a
@@ -81,13 +79,10 @@ class SweepMetadata:
         version = values.get("schema_version")
         if version is not None:
             check_types({"schema_version": version}, cls)
-        if version == GREEDY_ONLY:
-            kept = {key: value for key, value in values.items() if key != "temperature"}
-            values = {**kept, "top_k": 0, "top_p": 1.0, "schema_version": SCHEMA_VERSION}
-        elif version != SCHEMA_VERSION:
+        if version != SCHEMA_VERSION:
             raise BlockPilotError(
-                f"sweep has schema version {version}, this release reads {GREEDY_ONLY} and "
-                f"{SCHEMA_VERSION}; record it again with scripts/collect_sweep.py"
+                f"sweep has schema version {version}, this release reads {SCHEMA_VERSION}; "
+                "record it again with scripts/collect_sweep.py"
             )
         names = {field.name for field in dataclasses.fields(cls)}
         unknown, missing = values.keys() - names, names - values.keys()

@@ -83,15 +83,3 @@ def predict_seconds(table: SweepTable, profile: LatencyProfile) -> np.ndarray:
     for row in np.flatnonzero(sampled):
         noise[row] = list(map(noise_positions, table.arms, table.accepted[row]))
     return profile.price(table.arms, table.passes, contexts, prompt_tokens, noise)
-
-
-def describe_pricing(table: SweepTable) -> list[str]:
-    """Say, in at most one line, what the seconds of a sweep leave out."""
-    sampled = int((table.rows["temperature"] > 0).sum())
-    if not sampled or table.metadata.latency.get("sampling") is not None:
-        return []
-    return [
-        f"The latency profile is of an earlier release and does not know what sampling costs, so "
-        f"{sampled} rows at a temperature are priced like greedy ones; make a new one with "
-        "scripts/calibrate.py"
-    ]

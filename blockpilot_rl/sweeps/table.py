@@ -22,14 +22,8 @@ import pyarrow.parquet as pq
 from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_directory, write_json
-from blockpilot_rl.sweeps.frames import KEY, SCALARS, read_parquet
-from blockpilot_rl.sweeps.metadata import (
-    DEFAULT_ARMS,
-    GREEDY_ONLY,
-    SweepMetadata,
-    read_metadata,
-    validate_arms,
-)
+from blockpilot_rl.sweeps.frames import KEY, SCALARS, SWEEP_FILE, Key, read_parquet
+from blockpilot_rl.sweeps.metadata import DEFAULT_ARMS, SweepMetadata, read_metadata, validate_arms
 from blockpilot_rl.sweeps.prompt import SPLITS
 
 __all__ = ["BUNDLED_SWEEP", "DEFAULT_ARMS", "SweepMetadata", "SweepTable", "validate_arms"]
@@ -99,7 +93,7 @@ class SweepTable:
         return self.rows["temperature"].to_numpy(dtype=np.float64)
 
     @property
-    def keys(self) -> list[tuple[str, float, int]]:
+    def keys(self) -> list[Key]:
         """Prompt id, temperature and seed of each row."""
         columns = (self.rows[name].to_list() for name in KEY)
         return list(zip(*columns, strict=True))
@@ -189,7 +183,7 @@ class SweepTable:
             )
             columns[f"seconds_{arm}"] = self.seconds[:, index]
             columns[f"measured_seconds_{arm}"] = self.measured_seconds[:, index]
-        pq.write_table(pa.table(columns), folder / "sweep.parquet", compression="zstd")
+        pq.write_table(pa.table(columns), folder / SWEEP_FILE, compression="zstd")
         write_json(folder / "metadata.json", self.metadata.to_dict())
 
     @classmethod
@@ -210,7 +204,7 @@ class SweepTable:
                 LatencyProfile.from_dict(metadata.latency)
         except BlockPilotError as error:
             raise BlockPilotError(f"{path / 'metadata.json'}: {error}") from error
-        frame = _read_rows(path / "sweep.parquet", metadata, values["schema_version"])
+        frame = _read_rows(path / SWEEP_FILE, metadata)
         table = cls(
             metadata=metadata,
             rows=frame[list(SCALARS)],
@@ -292,14 +286,12 @@ def _are_possible(row: Sequence[np.ndarray], arms: Sequence[int]) -> bool:
     )
 
 
-def _read_rows(path: Path, metadata: SweepMetadata, version: int) -> pd.DataFrame:
+def _read_rows(path: Path, metadata: SweepMetadata) -> pd.DataFrame:
     """Read `sweep.parquet` and check that it has what the metadata promise."""
-    filled = [name for name in SCALARS if version != GREEDY_ONLY or name not in KEY[1:]]
-    filled += ["state", "output_tokens", *(f"accepted_{arm}" for arm in metadata.arms)]
+    accepted = [f"accepted_{arm}" for arm in metadata.arms]
+    filled = [*SCALARS, "state", "output_tokens", *accepted]
     times = [f"{name}_{arm}" for arm in metadata.arms for name in ("seconds", "measured_seconds")]
     frame = read_parquet(path, filled, times)
-    if version == GREEDY_ONLY:
-        frame = frame.assign(temperature=0.0, seed=0)
     if frame.empty:
         raise BlockPilotError(f"{path} has no rows")
     widths = frame["state"].map(len)

@@ -17,11 +17,15 @@ import pyarrow as pa
 from blockpilot_rl.decoding.replay import Trace
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_directory
-from blockpilot_rl.sweeps.frames import KEY, read_parquet, write_parquet
+from blockpilot_rl.sweeps.frames import (
+    KEY,
+    SWEEP_FILE,
+    Key,
+    read_keys,
+    read_parquet,
+    write_parquet,
+)
 from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, SweepTable
-
-Key = tuple[str, float, int]
-"""Prompt id, temperature and seed of a row."""
 
 TRACE_FILE = "trace.parquet"
 
@@ -50,7 +54,7 @@ def load_traces(folder: str | Path | None, table: SweepTable) -> dict[int, Trace
 
     Args:
         folder: The sweep's folder; None for the bundled sweep.
-        table: The sweep, or some rows of it, with all its arms.
+        table: The sweep of this folder, or some rows of it, with all its arms.
 
     Returns:
         Traces by row number of `table`; rows that were not traced are absent.
@@ -64,6 +68,13 @@ def load_traces(folder: str | Path | None, table: SweepTable) -> dict[int, Trace
             f"{path.parent} has no traces; record it with scripts/collect_sweep.py --trace"
         )
     by_key = read_traces(path, table.arms)
+    # The table may be a selection, so the file of all rows says whose traces these may be.
+    foreign = by_key.keys() - read_keys(path.with_name(SWEEP_FILE))
+    if foreign:
+        raise BlockPilotError(
+            f"{path}: {len(foreign)} traces are of no row of {SWEEP_FILE}, such as that of "
+            f"{min(foreign)}; it belongs to another recording"
+        )
     rows = {key: row for row, key in enumerate(table.keys) if key in by_key}
     traces = {row: by_key[key] for key, row in rows.items()}
     for row, found in traces.items():
@@ -105,7 +116,7 @@ def read_traces(path: Path, arms: tuple[int, ...], claim: str | None = None) -> 
     Args:
         path: The file.
         arms: Block sizes that it must have, the largest one last.
-        claim: Digest of the claim that it must have been made under, if it names one; None for any.
+        claim: Digest of the claim that it must have been made under; None for any.
 
     Raises:
         BlockPilotError: If it is missing, corrupt or of other work, or a row is invalid; the

@@ -396,11 +396,11 @@ def test_template_options_are_recorded(call, tmp_path, capsys):
 @pytest.mark.parametrize(
     "moment",
     [
-        "continuations.json",
-        "shard-00000.safetensors",
+        pytest.param("continuations.json", marks=pytest.mark.slow),
+        pytest.param("shard-00000.safetensors", marks=pytest.mark.slow),
         "trace-00000.parquet",
-        "shard-00001.parquet",
-        "sweep/sweep.parquet",
+        pytest.param("shard-00001.parquet", marks=pytest.mark.slow),
+        pytest.param("sweep/sweep.parquet", marks=pytest.mark.slow),
     ],
 )
 def test_a_run_that_is_killed_at_any_moment_ends_in_the_same_bytes(

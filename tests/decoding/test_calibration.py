@@ -180,15 +180,3 @@ def test_a_check_of_a_single_decode_survives_its_file(decoder, profile, tmp_path
     assert loaded is not None
     assert np.isnan(loaded["interval"]).all()
     assert loaded["median_error"] == pytest.approx(0.1)
-
-
-def test_calibrations_of_earlier_releases_are_greedy(decoder, profile, tmp_path):
-    path = tmp_path / "profile.json"
-    Calibration.of(decoder, profile, Check((Decoded(2, 10, 20, 0.9, 1.0),))).save(path)
-    values = json.loads(path.read_text(encoding="utf-8"))
-    del values["latency"]["sampling"], values["check"]["temperature"]
-    path.write_text(json.dumps(values), encoding="utf-8")
-    loaded = Calibration.load(path)
-    assert loaded.latency == dataclasses.replace(profile, sampling=None)
-    assert loaded.check is not None
-    assert loaded.check["temperature"] == 0.0

@@ -67,16 +67,6 @@ def test_survives_json():
         assert LatencyProfile.from_dict(json.loads(json.dumps(profile.to_dict()))) == profile
 
 
-def test_profiles_of_earlier_releases_price_as_greedy():
-    """They knew nothing of sampling, and are written again as they were read."""
-    old = {name: getattr(PROFILE, name) for name in PROFILE.to_dict()}
-    assert "sampling" not in old
-    profile = LatencyProfile.from_dict(old)
-    assert profile.sampling is None
-    assert profile.to_dict() == old
-    assert LatencyProfile.from_dict({**old, "sampling": None}) == profile
-
-
 def test_a_pass_between_two_measured_sizes():
     """Verifying 2 and 3 tokens lies on the way from 1 to 4; a draft has no such sizes."""
     np.testing.assert_allclose(
@@ -101,7 +91,6 @@ def test_another_cost_of_further_tokens():
     assert flat.token_cost(100) == 0.0
     assert PROFILE.token_cost(0) == pytest.approx((0.05 / 0.03 - 1) / 3)
     assert steep.token_cost(100) == pytest.approx(3 * PROFILE.token_cost(100))
-    assert flat.sampling is None
     assert WARM.scaled(2.0).sampling == SamplingCost((0.002, 0.002), (0.004, 0.006), 0.0005)
 
 
@@ -118,6 +107,7 @@ def test_another_cost_of_further_tokens():
         ({"read_prompt": [10**400, 0.0]}, "not a latency profile: OverflowError"),
         ({"block_sizes": [4, 1]}, r"block sizes \[4, 1\] must increase from 1"),
         ({"medians": None}, "medians must be an object"),
+        ({"sampling": None}, "not a latency profile: TypeError"),
         ({"sampling": {}}, "not a latency profile: KeyError: 'draft'"),
         ({"sampling": {"draft": [1]}}, "not a latency profile: KeyError: 'verify'"),
         ({"sampling": [1, 2]}, "not a latency profile: TypeError"),
@@ -129,5 +119,7 @@ def test_another_cost_of_further_tokens():
 def test_what_is_no_profile(change, message):
     with pytest.raises(BlockPilotError, match=message):
         LatencyProfile.from_dict({**PROFILE.to_dict(), **change})
-    with pytest.raises(BlockPilotError, match="not a latency profile: KeyError: 'draft'"):
-        LatencyProfile.from_dict({})
+    for name in ("draft", "sampling"):
+        lacking = {key: value for key, value in PROFILE.to_dict().items() if key != name}
+        with pytest.raises(BlockPilotError, match=f"not a latency profile: KeyError: '{name}'"):
+            LatencyProfile.from_dict(lacking)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from blockpilot_rl.decoding import replay as module
 from blockpilot_rl.decoding.batched import continue_batch
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.replay import replay, trace
-from blockpilot_rl.decoding.sampling import GREEDY, Sampling
+from blockpilot_rl.decoding.sampling import GREEDY, Sampling, gumbel
 from blockpilot_rl.decoding.state import draft_features
 from blockpilot_rl.models.drafter import DFlashDraftModel
 from tests.tiny_pair import PROMPTS, answers, encode
@@ -67,6 +68,33 @@ def test_sampled_texts_equal_the_decoder_step_by_step(any_pair, sampling):
     """One-step independent drafts collapse acceptance at T > 0 (z-lab/dflash#169)."""
     replayed = assert_replay_is_exact(any_pair, TEXTS[:3], 24, (1, 2, 5, 8, 16), sampling)
     assert max(max(arm) for row in replayed for arm in row) > 1
+
+
+def test_noise_is_kept_up_to_a_number_of_bytes(trained, monkeypatch):
+    """Made once for each seed and position; what was dropped is made anew, the same."""
+    drafter, items = Decoder(trained).drafter, continuations(trained, TEXTS[:3], 24, SAMPLINGS[2])
+    made = []
+
+    def watch(*place):
+        made.append(place)
+        return gumbel(*place)
+
+    def run():
+        """What comes out, and how often noise was made that had been there before."""
+        for work in (replay, trace):
+            made.clear()
+            yield work(drafter, items * 2, (1, 2, 8)), len(made) - len(set(made))
+
+    monkeypatch.setattr(module, "gumbel", watch)
+    (steps, again), (traces, traced_again) = run()
+    assert (again, traced_again) == (0, 0)
+    monkeypatch.setattr(module, "_NOISE_BYTES", 3 * 4 * 64)
+    (few_steps, again), (few_traces, traced_again) = run()
+    assert min(again, traced_again) > 0
+    assert few_steps == steps
+    for ours, theirs in zip(few_traces, traces, strict=True):
+        np.testing.assert_array_equal(ours.accepted, theirs.accepted)
+        np.testing.assert_array_equal(ours.confidences, theirs.confidences)
 
 
 def test_texts_that_stop_and_many_texts(trained):

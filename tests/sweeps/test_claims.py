@@ -18,7 +18,7 @@ def digest_of(path, description):
 
 
 def test_a_digest_tells_works_apart_and_nothing_else(tmp_path):
-    """Neither the order of the keys, nor what older releases did not say."""
+    """Neither the order of the keys, nor options that are off."""
     claim(tmp_path / "claim.json", WORK)
     digest = claim_digest(tmp_path / "claim.json")
     assert re.fullmatch("[0-9a-f]{16}", digest)
@@ -38,8 +38,9 @@ def test_a_corrupt_claim(tmp_path, text):
             action(path)
 
 
-def test_shards_of_older_releases_carry_no_digest():
-    check_claim(Path("shard"), None, "feed")
+def test_a_shard_carries_the_digest_of_its_folder():
     check_claim(Path("shard"), "feed", "feed")
     with pytest.raises(BlockPilotError, match="shard was made by other work than the rest"):
         check_claim(Path("shard"), "beef", "feed")
+    with pytest.raises(BlockPilotError, match="shard does not say what it was made from"):
+        check_claim(Path("shard"), None, "feed")

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from blockpilot_rl.decoding.latency import LatencyProfile, SamplingCost
 from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.sweeps.merge import merge, merge_folders
@@ -85,17 +84,6 @@ def test_greedy_rows_have_no_say_in_top_k(table):
 def test_what_does_not_fit_is_refused(table, changes, message):
     with pytest.raises(BlockPilotError, match=f"sweep 3 has {message}"):
         merge([table, sampled(table, 1.0, 0), sampled(table, 1.0, 1, **changes)])
-
-
-def test_prices_with_and_without_sampling_do_not_mix(table):
-    """Rows of the one kind would look faster than they are beside the other."""
-    old = LatencyProfile((1, 2), ((0.0, 0.0),) * 2, ((0.1, 0.0),) * 2, (0.0, 0.0), {})
-    new = dataclasses.replace(old, sampling=SamplingCost((0.0, 0.0), (0.1, 0.0), 0.0))
-    greedy = sampled(table, 0.0, 0, latency=old.to_dict())
-    read_again = LatencyProfile.from_dict(old.to_dict()).to_dict()
-    assert len(merge([greedy, sampled(table, 1.0, 0, latency=read_again)])) == 24
-    with pytest.raises(BlockPilotError, match=r"another latency than the first.*re-price both"):
-        merge([greedy, sampled(table, 1.0, 0, latency=new.to_dict())])
 
 
 def test_other_arms_are_refused(table):

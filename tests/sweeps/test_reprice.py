@@ -8,7 +8,7 @@ import pytest
 from blockpilot_rl.decoding.calibration import Calibration
 from blockpilot_rl.decoding.latency import LatencyProfile, SamplingCost
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.sweeps.reprice import describe_pricing, predict_seconds, reprice
+from blockpilot_rl.sweeps.reprice import predict_seconds, reprice
 from blockpilot_rl.sweeps.table import SweepTable
 from tests.synthetic import ARMS, synthetic_table
 
@@ -64,16 +64,6 @@ def test_rows_at_a_temperature_pay_for_sampling():
             expected = profile.decode_seconds(arm, 20, table.accepted[row][column], sampled=True)
             assert seconds[row, column] == pytest.approx(expected)
     np.testing.assert_array_equal(predict_seconds(warm, FLAT), greedy)
-
-
-def test_a_profile_that_does_not_know_sampling_says_so():
-    table = synthetic_table(4)
-    warm = dataclasses.replace(table, rows=table.rows.assign(temperature=[0.0, 1.0, 0.0, 0.7]))
-    assert describe_pricing(reprice(table, OTHER_DEVICE)) == []
-    (line,) = describe_pricing(reprice(warm, OTHER_DEVICE))
-    assert "2 rows at a temperature are priced like greedy ones" in line
-    known = dataclasses.replace(FLAT, sampling=SamplingCost((0.0, 0.0), (0.0, 0.0), 0.0))
-    assert describe_pricing(reprice(warm, dataclasses.replace(OTHER_DEVICE, latency=known))) == []
 
 
 def test_only_what_belongs_to_the_device_changes(tmp_path):

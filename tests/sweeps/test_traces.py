@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -167,6 +168,20 @@ def test_a_trace_of_another_recording(folder, table):
     change(folder, "accepted_8", shorten)
     with pytest.raises(BlockPilotError, match=r"contradicts accepted_8 .* another recording"):
         load_traces(folder, table)
+
+
+def test_traces_of_rows_that_the_sweep_lacks(folder, table, tmp_path):
+    """Of wholly other prompts, or of one among its own; whichever rows are asked for."""
+    ids = table.rows["id"].map("other-{}".format)
+    other = dataclasses.replace(table, rows=table.rows.assign(id=ids))
+    save_sweep(tmp_path / "other", other, {row: trace_of(other, row) for row in ROWS})
+    shutil.copy(tmp_path / "other" / TRACE_FILE, folder)
+    with pytest.raises(BlockPilotError, match=r"trace\.parquet: 3 traces are of no row of sweep"):
+        load_traces(folder, table)
+    save_sweep(tmp_path / "again", table, {row: trace_of(table, row) for row in ROWS})
+    change(tmp_path / "again", "seed", lambda seed: seed + 1)
+    with pytest.raises(BlockPilotError, match=rf"1 traces .* \('{table.rows['id'][5]}', 0\.0, 1\)"):
+        load_traces(tmp_path / "again", table.select_rows(np.array([0, 3])))
 
 
 def test_a_missing_arm_and_an_arm_too_many(folder, table):
