@@ -92,24 +92,24 @@ class BanditAgent(ExploringAgent[B], Generic[B, M]):
         self.model = self._new_model()
 
     def _attach(self, train: SweepTable, monitor: Monitor) -> None:
+        super()._attach(train, monitor)
         self._features = self.projection(self.problem.states(train))
         self._rewards = torch.from_numpy(
             self.problem.gains(train) if self._baseline is not None else train.rewards
         )
-        self._ids = train.rows["id"].to_numpy(dtype=str)
         self._sampler, self._order = EpochSampler(len(train)), np.random.default_rng(self.seed)
         # The order of the prompts depends on the seed alone, so drawing leads to where it was.
         self._sampler.draw(self.num_timesteps, self._order)
 
     def _advance(self, until: int, monitor: Monitor) -> None:
         settings = self.hyperparams
-        sizes = np.asarray(self.problem.arms)
+        count = len(self.problem.arms)
         earned = []
         while self.num_timesteps < until:
             rows = self._sampler.draw(settings.batch_size, self._order)
             features = self._features[rows]
             if self.num_timesteps < settings.learning_starts:
-                probabilities = torch.full((len(rows), len(sizes)), 1 / len(sizes)).double()
+                probabilities = torch.full((len(rows), count), 1 / count).double()
             else:
                 probabilities = self._explore(self.model, features, self._generator)
             arms = torch.multinomial(probabilities, 1, generator=self._generator)
@@ -117,9 +117,7 @@ class BanditAgent(ExploringAgent[B], Generic[B, M]):
             propensities = probabilities.gather(1, arms)[:, 0]
             self.num_timesteps += len(rows)
             self._update(features, arms[:, 0], rewards)
-            self.decisions.append(
-                self._ids[rows], sizes[arms[:, 0]], rewards.numpy(), propensities.numpy()
-            )
+            self.decisions.append(rows, arms[:, 0].numpy(), propensities.numpy())
             earned.append(rewards.mean().item())
         monitor.scalar("train/reward", float(np.mean(earned)), self.num_timesteps)
 

@@ -79,6 +79,11 @@ class Agent(ABC, Generic[H]):
         return 0
 
     @property
+    def learns_from_validation(self) -> bool:
+        """Whether it is fitted to the validation rows too, not only selected by them."""
+        return False
+
+    @property
     def problem(self) -> Problem:
         """What it has learned to decide.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -13,10 +12,12 @@ import pyarrow as pa
 
 from blockpilot_rl.agents.hyperparameters import require
 from blockpilot_rl.agents.iterative import IterativeAgent
+from blockpilot_rl.agents.monitor import Monitor
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.sweeps.table import SweepTable
 
 DECISIONS_FILE = "decisions.parquet"
+LOGGED = ("prompt_id", "temperature", "seed", "block_size", "reward", "propensity")
 BASELINES = ("best_fixed", "none")
 
 
@@ -50,50 +51,43 @@ E = TypeVar("E", bound=ExploringHyperparams)
 
 
 class DecisionLog:
-    """Every decision that was learned from, in order, as off-policy evaluation needs it."""
+    """Every decision that was learned from, in order, as off-policy evaluation needs it.
+
+    What is logged is what a service would see: the speedup of the size that was chosen, whatever
+    the learner subtracts from it.
+    """
+
+    _table: SweepTable
 
     def __init__(self) -> None:
         self._parts: list[pd.DataFrame] = []
-        self._fresh: list[tuple[np.ndarray, ...]] = []
+        self._fresh: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     def __len__(self) -> int:
         """Number of decisions."""
-        return sum(map(len, self._parts)) + sum(len(arrays[0]) for arrays in self._fresh)
+        return sum(map(len, self._parts)) + sum(len(rows) for rows, *_ in self._fresh)
 
-    def append(
-        self,
-        prompt_ids: Sequence[str] | np.ndarray,
-        block_sizes: np.ndarray,
-        rewards: np.ndarray,
-        propensities: np.ndarray,
-    ) -> None:
+    def attach(self, table: SweepTable) -> None:
+        """Log decisions on this sweep from here on."""
+        if self._fresh:
+            self.frame()
+        self._table = table
+
+    def append(self, rows: np.ndarray, arms: np.ndarray, propensities: np.ndarray) -> None:
         """Add decisions.
 
         Args:
-            prompt_ids: Prompts that were decided on.
-            block_sizes: What was chosen.
-            rewards: What the learner saw of it: the speedup, less the baseline if it has one.
-            propensities: Probability with which that size was chosen, in (0, 1].
+            rows: Rows of the sweep that were decided on, `[n]`.
+            arms: Indices of the sizes that were chosen, `[n]`.
+            propensities: Probability with which each was chosen, in (0, 1], `[n]`.
         """
-        self._fresh.append((np.asarray(prompt_ids), block_sizes, rewards, propensities))
+        self._fresh.append((rows, arms, propensities))
 
     def frame(self) -> pd.DataFrame:
-        """All decisions: columns `prompt_id`, `block_size`, `reward` and `propensity`."""
-        if self._fresh or not self._parts:
-            ids, sizes, rewards, propensities = (
-                np.concatenate(column) if column else np.empty(0)
-                for column in (zip(*self._fresh, strict=True) if self._fresh else ((),) * 4)
-            )
-            self._parts.append(
-                pd.DataFrame(
-                    {
-                        "prompt_id": ids.astype(str),
-                        "block_size": sizes.astype(np.int64),
-                        "reward": rewards.astype(np.float64),
-                        "propensity": propensities.astype(np.float64),
-                    }
-                )
-            )
+        """All decisions, with the columns `LOGGED`."""
+        if self._fresh:
+            columns = zip(*self._fresh, strict=True)
+            self._parts.append(_described(self._table, *map(np.concatenate, columns)))
             self._fresh = []
         self._parts = [pd.concat(self._parts, ignore_index=True)]
         return self._parts[0]
@@ -107,16 +101,31 @@ class DecisionLog:
         """Read what `save` wrote.
 
         Raises:
-            BlockPilotError: If it is missing or corrupt.
+            BlockPilotError: If it is missing, corrupt or lacks a column.
         """
         log = cls()
         try:
-            log._parts = [pd.read_parquet(path)]
+            log._parts = [pd.read_parquet(path, columns=list(LOGGED))]
         except (OSError, pa.ArrowException) as error:
             raise BlockPilotError(
                 f"{path} is missing or corrupt ({type(error).__name__}); train the agent again"
             ) from error
         return log
+
+
+def _described(
+    table: SweepTable, rows: np.ndarray, arms: np.ndarray, propensities: np.ndarray
+) -> pd.DataFrame:
+    """Write decisions on the rows of a sweep out in the columns `LOGGED`."""
+    columns = (
+        table.rows["id"].to_numpy(dtype=str)[rows],
+        table.temperatures[rows],
+        table.rows["seed"].to_numpy(dtype=np.int64)[rows],
+        np.asarray(table.arms)[arms],
+        table.rewards[rows, arms],
+        propensities.astype(np.float64),
+    )
+    return pd.DataFrame(dict(zip(LOGGED, columns, strict=True)))
 
 
 class ExploringAgent(IterativeAgent[E]):
@@ -149,6 +158,9 @@ class ExploringAgent(IterativeAgent[E]):
 
     def _begin(self, train: SweepTable) -> None:
         self.decisions = DecisionLog()
+
+    def _attach(self, train: SweepTable, monitor: Monitor) -> None:
+        self.decisions.attach(train)
 
     def _save_model(self, folder: Path) -> None:
         super()._save_model(folder)

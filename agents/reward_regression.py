@@ -74,6 +74,11 @@ class RewardRegressionAgent(FullInformationAgent[RewardRegressionHyperparams]):
         return 0 if self._closed_form else super().planned_timesteps
 
     @property
+    def learns_from_validation(self) -> bool:
+        """The ridge regression is fitted to the validation rows too, the network is not."""
+        return self._closed_form
+
+    @property
     def _closed_form(self) -> bool:
         return self.hyperparams.model == "ridge"
 

@@ -142,6 +142,7 @@ class SB3Agent(ExploringAgent[S]):
                 module.scale.copy_(scale)
 
     def _attach(self, train: SweepTable, monitor: Monitor) -> None:
+        super()._attach(train, monitor)
         env = self._environment(train)
         env.seed(self.seed)
         states: Any = env.reset()
@@ -271,17 +272,12 @@ class _LogDecisions(BaseCallback):
     def __init__(self, agent: SB3Agent[Any]) -> None:
         super().__init__()
         self._agent = agent
-        self._sizes = np.asarray(agent.problem.arms)
 
     def _on_step(self) -> bool:
-        step = self.locals
-        arms = np.asarray(step["actions"]).reshape(-1)
-        self._agent.decisions.append(
-            [info["prompt_id"] for info in step["infos"]],
-            self._sizes[arms],
-            np.array(step["rewards"]),
-            self._agent._propensities(step, arms),
-        )
+        env = self.training_env.unwrapped
+        assert isinstance(env, BlockSizeVecEnv)
+        rows, arms, _ = env.decided
+        self._agent.decisions.append(rows, arms, self._agent._propensities(self.locals, arms))
         return True
 
 

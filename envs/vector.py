@@ -12,7 +12,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvStepReturn
 
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
-from blockpilot_rl.envs.batch import RequestBatch
+from blockpilot_rl.envs.batch import Decided, RequestBatch
 from blockpilot_rl.envs.one_step import state_space
 from blockpilot_rl.envs.replay import Replay, Sweep
 
@@ -36,10 +36,15 @@ class BlockSizeVecEnv(VecEnv):
         policy_seconds: Time that the policy itself takes, added to every arm's seconds.
         seed: Decides the order of the prompts.
 
+    Attributes:
+        decided: What the last step decided, for logs that must tell the rows of a prompt apart.
+
     Raises:
         BlockPilotError: If the sweep cannot be read, or lacks the split, a feature or an arm, or
             `num_envs` is not positive.
     """
+
+    decided: Decided
 
     def __init__(
         self,
@@ -87,7 +92,8 @@ class BlockSizeVecEnv(VecEnv):
         Raises:
             BlockPilotError: If an action is no arm, or `reset` was never called.
         """
-        rows, arms, rewards = self._batch.decide(self._actions)
+        self.decided = self._batch.decide(self._actions)
+        rows, arms, rewards = self.decided
         pairs = rows * len(self.replay.arms) + arms
         infos = [self._infos[pair].copy() for pair in pairs.tolist()]
         following = self._batch.begin(self._generator)

@@ -35,6 +35,7 @@ from blockpilot_rl.evaluation.tables import (
     decoding_table,
     family_table,
     halves_line,
+    language_table,
     learning_table,
     left_out_table,
     off_policy_table,
@@ -300,8 +301,16 @@ def _compare(
 
 def _print(comparison: Comparison, config: CompareConfig, console: Console) -> None:
     always = (summary_table, decoding_table, arms_table, family_table, speedup_table)
-    where_known = (temperature_table, left_out_table, learning_table, budget_table, ablation_table)
-    tables = [make(comparison) for make in (*always, *where_known, off_policy_table)]
+    where_known = (
+        language_table,
+        temperature_table,
+        left_out_table,
+        learning_table,
+        budget_table,
+        ablation_table,
+        off_policy_table,
+    )
+    tables = [make(comparison) for make in (*always, *where_known)]
     for table in (*tables, *paper_tables(comparison)):
         if table is not None:
             console.print(render(table))

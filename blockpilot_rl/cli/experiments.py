@@ -25,7 +25,6 @@ from blockpilot_rl.evaluation.ablation import ablation_rows, group_sets
 from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.compare import make_judge
 from blockpilot_rl.evaluation.curves import (
-    answers_of,
     curve_point,
     decision_counts,
     prompt_counts,
@@ -187,22 +186,23 @@ class Laboratory:
             learning: The learning curve.
         """
         counts = {point.prompts for points in learning.values() for point in points}
-        answers = {count: answers_of(splits.train, count, self.seeds) for count in counts}
+        answers = {count: self._answers(splits, count) for count in counts}
 
-        def priced(points: Sequence[CurvePoint], decodes: int) -> list[CurvePoint]:
+        def priced(name: str, decodes: int) -> list[CurvePoint]:
             """With this number of decodes for each answer that was learned from."""
+            validation = self.agent(name).learns_from_validation
             return [
-                dataclasses.replace(point, decodes=decodes * answers[point.prompts])
-                for point in points
+                dataclasses.replace(point, decodes=decodes * answers[point.prompts][validation])
+                for point in learning[name]
             ]
 
         decode = {
             name: self._bandit_curve(name, splits, trained[name])
             if name in self.algos and decodes_per_decision(self.agent(name))
-            else priced(points, len(splits.train.arms))
-            for name, points in learning.items()
+            else priced(name, len(splits.train.arms))
+            for name in learning
         }
-        return {"decode": decode, "replay": {n: priced(p, 1) for n, p in learning.items()}}
+        return {"decode": decode, "replay": {name: priced(name, 1) for name in learning}}
 
     def ablation(self, name: str, splits: Splits, trained: dict[str, Trained]) -> Ablation:
         """Train an agent on each group of the recorded state, on all but each, and on all.
@@ -288,6 +288,18 @@ class Laboratory:
             curve_point(judge, by_decodes[decodes], min(prompts, decodes // price), decodes)
             for decodes in sorted(by_decodes)
         ]
+
+    def _answers(self, splits: Splits, prompts: int) -> dict[bool, int]:
+        """Answers to this many training prompts, without and with those for validation beside them.
+
+        They are the mean over the seeds, which draw the prompts.
+        """
+        rows = [
+            (len(drawn.train), 0 if drawn.validation is None else len(drawn.validation))
+            for drawn in (splits.some(prompts, seed) for seed in self.seeds)
+        ]
+        train, validation = np.mean(rows, axis=0)
+        return {False: round(train), True: round(train + validation)}
 
     def _fixed(self, splits: Splits, prompts: int) -> Choices:
         """The sizes that are best on some of the training prompts."""

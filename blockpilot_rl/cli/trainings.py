@@ -55,6 +55,20 @@ class Splits:
         validation = None if self.validation is None else change(self.validation)
         return Splits(change(self.train), validation, change(self.test))
 
+    def some(self, prompts: int, seed: int) -> Splits:
+        """Keep some of the training prompts, and the same share of the validation prompts.
+
+        Args:
+            prompts: Number of training prompts.
+            seed: Decides which.
+        """
+        validation = self.validation
+        if validation is not None:
+            share = prompts / self.train.rows["id"].nunique()
+            count = max(1, round(share * validation.rows["id"].nunique()))
+            validation = some_prompts(validation, count, seed)
+        return Splits(some_prompts(self.train, prompts, seed), validation, self.test)
+
 
 class Learned(NamedTuple):
     """What the agent of one seed hands in.
@@ -145,13 +159,8 @@ class Training:
 
     def lesson(self, seed: int) -> tuple[SweepTable, SweepTable | None]:
         """The training and validation rows of a seed; in the control with their states shuffled."""
-        train, validation = self.splits.train, self.splits.validation
-        if self.prompts is not None:
-            if validation is not None:
-                share = self.prompts / train.rows["id"].nunique()
-                count = max(1, round(share * validation.rows["id"].nunique()))
-                validation = some_prompts(validation, count, seed)
-            train = some_prompts(train, self.prompts, seed)
+        splits = self.splits if self.prompts is None else self.splits.some(self.prompts, seed)
+        train, validation = splits.train, splits.validation
         if not self.shuffle:
             return train, validation
         rng = np.random.default_rng(seed)

@@ -8,11 +8,12 @@ temperatures and seeds, several, which are rows of the sweep. Two prices are sho
   arm, a decision costs a bandit learner one decode.
 - `replay`: as the text does not depend on the block size, the labels of all arms of an answer cost
   about one decode; a bandit learner may then decide on it as often as it likes.
+
+Validation answers are paid for by an agent that learns from them, as the ridge regression does.
+Those that an agent is only selected by are counted for none.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -45,22 +46,17 @@ def decision_counts(decisions: int) -> list[int]:
     return sorted({decisions, *(count for count in quartered if count >= _FEWEST)})
 
 
-def some_prompts(train: SweepTable, count: int, seed: int) -> SweepTable:
+def some_prompts(table: SweepTable, count: int, seed: int) -> SweepTable:
     """Keep the rows of some prompts; a smaller count keeps some of a larger one's.
 
     Args:
-        train: The rows.
+        table: The rows.
         count: Number of prompts.
         seed: Decides which.
     """
-    ids = train.rows["id"].unique()
+    ids = table.rows["id"].unique()
     kept = np.random.default_rng(seed).permutation(ids)[:count]
-    return train.select_rows(train.rows["id"].isin(kept).to_numpy())
-
-
-def answers_of(train: SweepTable, prompts: int, seeds: Sequence[int]) -> int:
-    """Number of rows that `some_prompts` keeps, the mean over the seeds that draw the prompts."""
-    return round(np.mean([len(some_prompts(train, prompts, seed)) for seed in seeds]))
+    return table.select_rows(table.rows["id"].isin(kept).to_numpy())
 
 
 def curve_point(

@@ -48,15 +48,15 @@ class Judge:
         passes = test.passes[rows, arms]
         tokens = test.emitted.sum() * len(arms)
         shares = np.bincount(arms.ravel(), minlength=len(test.arms)) / arms.size
-        mean = speedups.mean(axis=0)
+        mean, mean_seconds = speedups.mean(axis=0), seconds.mean(axis=0)
         return Outcome(
             block_size=block_size,
             mean_speedup=float(speedups.mean()),
-            total_speedup=float(test.seconds[:, 0].sum() / seconds.mean(axis=0).sum()),
+            total_speedup=float(test.seconds[:, 0].sum() / mean_seconds.sum()),
             gain=self.gain(choices),
             total_gain=relative_gain(
                 test.seconds[rows, self.best_fixed_total],
-                seconds.mean(axis=0),
+                mean_seconds,
                 **self._resampling(self.confidence),
             ),
             gain_by_seed=(speedups.mean(axis=1) / fixed.mean() - 1).tolist(),
@@ -70,8 +70,9 @@ class Judge:
             tokens_per_second=float(tokens / seconds.sum()),
             arms=dict(zip(test.arms, shares.tolist(), strict=True)),
             policy_microseconds=float(choices.policy_seconds.mean() * 1e6),
-            per_family=self._groups(families(test), mean, seconds.mean(axis=0)),
-            per_temperature=self._groups(by_temperature(test), mean, seconds.mean(axis=0)),
+            per_family=self._groups(families(test), mean, mean_seconds),
+            per_language=self._groups(languages(test), mean, mean_seconds),
+            per_temperature=self._groups(by_temperature(test), mean, mean_seconds),
         )
 
     def fixed_size(self, arm: int) -> Outcome:
@@ -139,11 +140,20 @@ class Judge:
 
 def families(table: SweepTable) -> dict[str, np.ndarray]:
     """Rows of each family, as masks `[n]`."""
-    found = table.rows["family"].to_numpy()
-    return {str(family): found == family for family in sorted(set(found))}
+    return _by_name(table, "family")
+
+
+def languages(table: SweepTable) -> dict[str, np.ndarray]:
+    """Rows of each language, as masks `[n]`."""
+    return _by_name(table, "language")
 
 
 def by_temperature(table: SweepTable) -> dict[str, np.ndarray]:
     """Rows of each sampling temperature, as masks `[n]`."""
     found = table.temperatures
     return {f"{value:g}": found == value for value in np.unique(found)}
+
+
+def _by_name(table: SweepTable, column: str) -> dict[str, np.ndarray]:
+    found = table.rows[column].to_numpy()
+    return {str(name): found == name for name in sorted(set(found))}

@@ -23,6 +23,7 @@ from blockpilot_rl.evaluation.tables import (
     decoding_table,
     family_table,
     halves_line,
+    language_table,
     learning_table,
     left_out_table,
     off_policy_table,
@@ -64,15 +65,17 @@ _READING = {
 }
 _CURVES = (
     "Agents were trained on growing numbers of prompts, the best fixed size was chosen on them "
-    "too. The gain is over the size that is best on all training prompts. Selection uses the whole "
-    "validation split, whose labels are not counted."
+    "too. The gain is over the size that is best on all training prompts. Beside them, agents get "
+    "the same share of the validation prompts, which the numbers leave out: most are selected by "
+    "them, the ridge regression learns from them too."
 )
 _BUDGETS = (
     "Where every label is decoded for, an answer costs a full-information learner one decode per "
     "arm, and a decision costs a bandit learner one, or two where its reward is the difference to "
     "the best fixed size. With replay, the labels of all arms of an answer cost about one decode, "
     "and a bandit learner may decide on it as often as it likes. A prompt with several answers "
-    "costs as many. The validation split is not counted."
+    "costs as many. Validation prompts are counted where an agent learns from them, as the ridge "
+    "regression does, and not where they only select."
 )
 _ABLATION = (
     "The same algorithm was trained on each group of the state alone, on all but each, and on all "
@@ -181,6 +184,8 @@ def _sections(comparison: Comparison, plots: Mapping[str, Figure]) -> list[Secti
             "families",
         ),
     ]
+    if (by_language := language_table(comparison)) is not None:
+        sections.append(Section("By language", "", [by_language]))
     if (by_temperature := temperature_table(comparison)) is not None:
         sections.append(Section("By temperature", "", [by_temperature]))
     if (left_out := left_out_table(comparison)) is not None:

@@ -15,7 +15,7 @@ ALL_PROMPTS = "all"
 
 @dataclass(frozen=True)
 class GroupOutcome:
-    """What one way of choosing the block size achieves on the rows of a family or a temperature.
+    """What one way of choosing the block size achieves on a family, a language or a temperature.
 
     Attributes:
         rows: Test rows of the group.
@@ -54,6 +54,7 @@ class Outcome:
         arms: Share of the requests that got each block size.
         policy_microseconds: Time of one decision; 0 where nothing is decided.
         per_family: The same per family, in short.
+        per_language: The same per language, in short.
         per_temperature: The same per temperature, in short.
     """
 
@@ -72,6 +73,7 @@ class Outcome:
     arms: dict[int, float]
     policy_microseconds: float
     per_family: dict[str, GroupOutcome]
+    per_language: dict[str, GroupOutcome]
     per_temperature: dict[str, GroupOutcome]
 
 

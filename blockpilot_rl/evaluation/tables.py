@@ -103,6 +103,13 @@ def family_table(comparison: Comparison) -> TextTable:
     return _group_table(comparison, "family", lambda outcome: outcome.per_family)
 
 
+def language_table(comparison: Comparison) -> TextTable | None:
+    """The same by language, where the test rows have several."""
+    if len(comparison.best_fixed.per_language) == 1:
+        return None
+    return _group_table(comparison, "language", lambda outcome: outcome.per_language)
+
+
 def temperature_table(comparison: Comparison) -> TextTable | None:
     """The same by temperature, where the test rows have several."""
     if len(comparison.best_fixed.per_temperature) == 1:

@@ -118,8 +118,8 @@ def test_a_baseline_takes_the_difficulty_of_the_prompt_out(algorithm, tables):
     settings["hyperparams"] = {**QUICK[algorithm], "reward_baseline": "none"}
     without = make_agent(algorithm, **settings).learn(train, validation)
     assert gain(with_baseline, test) > gain(without, test)
-    # What was logged is what was learned from: differences here, speedups there.
-    assert with_baseline.decisions.frame()["reward"].min() < 0
+    # Whatever was learned from, speedups are logged.
+    assert with_baseline.decisions.frame()["reward"].min() > 0
     assert without.decisions.frame()["reward"].min() > 0
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from blockpilot_rl.agents import Monitor, make_agent
+from blockpilot_rl.agents import ALGORITHMS, Monitor, make_agent
 from blockpilot_rl.agents.pooling import pooled_speedups
 from blockpilot_rl.decoding.state import StateLayout
 from tests.synthetic import synthetic_table
@@ -112,6 +112,13 @@ def test_the_penalty_is_chosen_by_the_reward_of_choices_on_prompts_left_out(tabl
     rewards = tables[1].rewards[np.arange(len(tables[1])), held]
     assert monitor.result.reward == pytest.approx(rewards.mean())
     assert "learns from all training and validation prompts" in monitor.notes[0]
+
+
+def test_no_other_agent_learns_from_validation_prompts():
+    fitted = [name for name in ALGORITHMS if make_agent(name).learns_from_validation]
+    assert fitted == ["reward-regression"]
+    assert ridge(model="ridge").learns_from_validation
+    assert not ridge(model="mlp").learns_from_validation
 
 
 def test_few_validation_prompts_hold_nothing_out(tables):

@@ -7,9 +7,11 @@ import pytest
 
 from blockpilot_rl.agents import make_agent
 from blockpilot_rl.cli.experiments import Laboratory
-from blockpilot_rl.cli.trainings import Splits
+from blockpilot_rl.cli.trainings import Splits, Training
 from blockpilot_rl.evaluation.ablation import ALL_GROUPS
-from blockpilot_rl.evaluation.curves import some_prompts
+from blockpilot_rl.evaluation.curves import prompt_counts, some_prompts
+from blockpilot_rl.evaluation.results import CurvePoint
+from blockpilot_rl.evaluation.statistics import Interval
 from tests.evaluation.replicates import mixed
 from tests.synthetic import synthetic_table
 
@@ -69,6 +71,35 @@ def test_a_prompt_with_several_answers_costs_as_many_decodes():
     paid = {price: [p.decodes for p in curves[price]["fixed"]] for price in ("decode", "replay")}
     assert paid == {"replay": answers, "decode": [5 * count for count in answers]}
     assert [point.prompts for point in curves["replay"]["fixed"]] == counts
+
+
+def test_who_learns_from_validation_answers_pays_for_them():
+    splits = Splits.of(mixed(synthetic_table(n=300), 150))
+    point = CurvePoint(0, None, 1.5, Interval(0.0, 0.0, 0.0), 0.0, 0.0)
+    counts = prompt_counts(splits.train)
+    algos = ("reward-regression", "supervised")
+    points = [dataclasses.replace(point, prompts=count) for count in counts]
+    learning = dict.fromkeys(("fixed", *algos), points)
+    lab = laboratory(algos=algos, seeds=range(3))
+    curves = lab.budget_curves(splits, {}, learning)["decode"]
+    paid = {name: [point.decodes for point in curves[name]] for name in learning}
+    lessons = [
+        [
+            [len(rows) for rows in Training("fixed", splits, (), prompts=count).lesson(seed)]
+            for seed in range(3)
+        ]
+        for count in counts
+    ]
+    train, both = np.mean(lessons, axis=1)[:, 0], np.mean(lessons, axis=1).sum(axis=1)
+    assert both[-1] == len(splits.train) + len(splits.validation)
+    assert paid["fixed"] == paid["supervised"] == [5 * round(rows) for rows in train]
+    assert paid["reward-regression"] == [5 * round(rows) for rows in both]
+    network = laboratory(algos=algos, hyperparams={"reward-regression": {"model": "mlp"}})
+    replayed = network.budget_curves(splits, {}, learning)["replay"]["reward-regression"]
+    assert replayed[-1].decodes == len(splits.train)
+    alone = dataclasses.replace(splits, validation=None)
+    replayed = lab.budget_curves(alone, {}, learning)["replay"]["reward-regression"]
+    assert replayed[-1].decodes == len(splits.train)
 
 
 def test_remarks_are_kept_once(splits):

@@ -11,7 +11,7 @@ from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.compare import compare
 from blockpilot_rl.evaluation.controls import shuffle_states
 from blockpilot_rl.evaluation.oracle import oracle_arms
-from blockpilot_rl.evaluation.tables import summary_table, temperature_table
+from blockpilot_rl.evaluation.tables import language_table, summary_table, temperature_table
 from blockpilot_rl.files import write_json
 from blockpilot_rl.sweeps.metadata import DEFAULT_ARMS
 from blockpilot_rl.sweeps.table import SweepTable
@@ -359,6 +359,34 @@ def test_a_mixed_sweep_is_judged_by_temperature_too(splits):
         ["0", str(len(test))],
         ["1", "200"],
     ]
+
+
+def test_prompts_in_several_languages_are_judged_by_language_too(splits):
+    """A language can lose where every family gains; the verdict goes by family all the same."""
+    train, validation, test = splits
+    spoken = np.where(np.arange(len(test)) < 40, "de", "en")
+    rows = dataclasses.replace(test, rows=test.rows.assign(language=spoken))
+    arms = regression(train, test)
+    arms[:40] = rows.rewards[:40].argmin(axis=1)
+    found = compare(train, validation, rows, {"r": once(arms)})
+    agent = found.agents["r"]
+    assert {name: group.rows for name, group in agent.per_language.items()} == {
+        "de": 40,
+        "en": len(test) - 40,
+    }
+    best = test.arm_index(found.best_fixed.block_size)
+    for name, mask in (("de", spoken == "de"), ("en", spoken == "en")):
+        group, earned = agent.per_language[name], test.rewards[mask, arms[mask]].mean()
+        assert group.mean_speedup == pytest.approx(earned)
+        assert group.gain.value == pytest.approx(earned / test.rewards[mask, best].mean() - 1)
+    assert agent.per_language["de"].gain.high < 0 < agent.per_language["en"].gain.low
+    assert [row[:2] for row in language_table(found).rows] == [
+        ["de", "40"],
+        ["en", str(len(test) - 40)],
+    ]
+    plain = compare(train, validation, test, {"r": once(arms)})
+    assert found.verdict == plain.verdict
+    assert language_table(plain) is None
 
 
 def test_logged_decisions_alone_tell_what_the_best_agent_earns(splits):

@@ -41,6 +41,7 @@ from blockpilot_rl.evaluation.tables import (
     decoding_table,
     family_table,
     gain_text,
+    language_table,
     learning_table,
     left_out_table,
     off_policy_table,
@@ -289,14 +290,17 @@ def test_the_tables_are_rectangular_and_in_order(comparison):
     assert shares["8"] == "–"
 
 
-def test_a_table_by_temperature_takes_several(comparison):
-    assert temperature_table(comparison) is None
-    assert "By temperature" not in [section.title for section in _sections(comparison, {})]
+@pytest.mark.parametrize(
+    ("kind", "names", "table"),
+    [("temperature", ("0", "0.7"), temperature_table), ("language", ("de", "en"), language_table)],
+)
+def test_a_table_by_temperature_or_language_takes_several(comparison, kind, names, table):
+    assert table(comparison) is None
+    assert f"By {kind}" not in [section.title for section in _sections(comparison, {})]
     group = GroupOutcome(7, 1.5, 1.4, Interval(0.02, 0.01, 0.03))
-    groups = {"0": group, "0.7": group}
 
     def both(outcome):
-        return dataclasses.replace(outcome, per_temperature=groups)
+        return dataclasses.replace(outcome, **{f"per_{kind}": dict.fromkeys(names, group)})
 
     mixed = dataclasses.replace(
         comparison,
@@ -305,8 +309,8 @@ def test_a_table_by_temperature_takes_several(comparison):
         agents={name: both(agent) for name, agent in comparison.agents.items()},
     )
     row = ["7", "1.500", "1.500", "+2.0% (+1.0, +3.0)", "1.500"]
-    assert temperature_table(mixed).rows == [["0", *row], ["0.7", *row]]
-    assert "By temperature" in [section.title for section in _sections(mixed, {})]
+    assert table(mixed).rows == [[name, *row] for name in names]
+    assert f"By {kind}" in [section.title for section in _sections(mixed, {})]
 
 
 def test_prompts_and_rows_are_not_confused(comparison, tmp_path):
