@@ -109,7 +109,7 @@ def decode(config: QuickstartConfig, policy: BlockSizePolicy, console: Console) 
     decoder.warm_up(policy.config.arms)
     rng = np.random.default_rng(0)
     results: dict[str, list[Generation]] = {name: [] for name in ways}
-    for prompt in builtin_suite(config.prompts, splits=["test"], groups=GROUPS):
+    for prompt in builtin_suite(config.prompts, splits=["test"], groups=tuple(GROUPS)):
         ids = pair.encode(prompt.chat())
         for index in rng.permutation(len(ways)):
             name = list(ways)[index]
