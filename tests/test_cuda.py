@@ -16,6 +16,7 @@ from blockpilot_rl.decoding.state import GROUPS
 from blockpilot_rl.models.pairs import Pair, load_pair
 from blockpilot_rl.training.initial import new_drafter
 from blockpilot_rl.training.recipe import Trainer
+from tests import benchmark_scripts
 from tests.tiny_pair import MASK, PROMPTS, RECIPE, answers, encode, save_tiny_pair
 
 DEVICE = "cuda"
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 SIZES = (1, 2, 3, 5, 8, 16)
 SAMPLINGS = [GREEDY, Sampling(1.0, seed=3), Sampling(1.0, top_k=12, top_p=0.9, seed=3)]
 BUDGET = 40
+EXACTNESS = benchmark_scripts.load("exactness")
 
 
 @pytest.fixture(params=["trained", "corrected"])
@@ -50,6 +52,21 @@ def test_every_block_size_gives_the_text_of_plain_decoding(pair, sampling):
             result = decoder.generate(ids[None], size, BUDGET, sampling)
             assert result.tokens == plain.tokens
             lengths |= set(result.accepted[1:])
+    assert max(lengths) > 1
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("sampling", SAMPLINGS[:2])
+def test_half_precision_differs_only_by_rounding(pair, tmp_path, dtype, sampling):
+    """The fixture's pair in another dtype; the criterion does not know top-k and top-p."""
+    half = load_pair(tmp_path / "target", tmp_path / "trained", dtype, DEVICE)
+    assert half.dtype == half.drafter.dtype == getattr(torch, dtype)
+    decoder, lengths = Decoder(dataclasses.replace(half, stop_token_ids=())), set()
+    for ids in prompts(half):
+        found = EXACTNESS.compare(decoder, ids[None], sampling, SIZES[1:], BUDGET)
+        assert found["tokens"] == BUDGET
+        assert all(size["rounding"] for size in found["divergences"].values()), found
+        lengths |= set(decoder.generate(ids[None], 8, BUDGET, sampling).accepted[1:])
     assert max(lengths) > 1
 
 

@@ -143,7 +143,7 @@ def train_drafter(config: TrainDrafterConfig) -> None:
         start, recipe = pretrained_drafter(config.init, pair, recipe)
     check_layer_ids(pair.target, recipe.target_layer_ids)
     if config.mask_token_id is not None:
-        check_mask_token(pair.target, config.mask_token_id)
+        check_mask_token(pair.target, config.mask_token_id, pair.tokenizer)
     prompts = builtin_suite(config.suite_size, splits=["drafter"])[config.skip :]
     part = part_of(config.part)
     store = ContinuationStore(out / "corpus", prompts, config.max_new_tokens)

@@ -24,6 +24,8 @@ from blockpilot_rl.models.drafter_config import OWN_MODULES, DFlashConfig
 from blockpilot_rl.models.speculators import is_speculators, translate_config, translate_tensors
 
 ARCHITECTURE = "DFlashDraftModel"
+# Configs, weights, and tokenizers of every kind.
+_FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.tiktoken", "*.bpe")
 
 
 def resolve_checkpoint(name: str | Path, kind: str) -> Path:
@@ -41,11 +43,16 @@ def resolve_checkpoint(name: str | Path, kind: str) -> Path:
         if not (folder / "config.json").is_file():
             raise BlockPilotError(f"{kind} {folder} has no config.json; is it a checkpoint folder?")
         return folder
-    if folder.is_absolute() or str(name).startswith(".") or str(name).count("/") != 1:
+    is_path = folder.exists() or folder.is_absolute() or str(name).startswith(".")
+    if is_path or str(name).count("/") > 1:
         raise BlockPilotError(f"{kind} {str(name)!r} is neither a folder nor a hub id (owner/name)")
     try:
-        patterns = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
-        return Path(snapshot_download(str(name), allow_patterns=patterns))
+        snapshot = snapshot_download(str(name), allow_patterns=list(_FILES))
+        # Gigabytes that are needed only where the same weights have no better file.
+        if kind == "target" and not any(Path(snapshot).glob("*.safetensors")):
+            patterns = [*_FILES, "pytorch_model*.bin"]
+            snapshot = snapshot_download(str(name), allow_patterns=patterns)
+        return Path(snapshot)
     except HFValidationError as error:
         raise BlockPilotError(f"{kind} {str(name)!r} is not a hub id: {error}") from error
     except (

@@ -15,14 +15,7 @@ STATIC_ROPES = ("default", "linear", "llama3", "yarn")
 OWN_MODULES = ("embed_tokens", "lm_head")
 """Modules that a drafter may have of its own, in place of the target's."""
 
-_SETTINGS = (
-    "mask_token_id",
-    "target_layer_ids",
-    "correction_rank",
-    *(f"has_own_{name}" for name in OWN_MODULES),
-)
-# What other models of the DFlash kind can set, with the value that means a plain one.
-_PLAIN = {
+PLAIN = {
     "attention_mode": "gqa",
     "attention_sink_bias": False,
     "final_logit_softcapping": None,
@@ -30,9 +23,18 @@ _PLAIN = {
     "output_multiplier": 1.0,
     "projector_type": "dflash",
     "sample_from_anchor": False,
+    "shift_label": False,
     "use_aux_hidden_state": True,
     "use_swa": False,
 }
+"""What other models of the DFlash kind can set, with the value that means a plain one."""
+
+_SETTINGS = (
+    "mask_token_id",
+    "target_layer_ids",
+    "correction_rank",
+    *(f"has_own_{name}" for name in OWN_MODULES),
+)
 
 
 def default_target_layer_ids(num_target_layers: int, num_draft_layers: int) -> list[int]:
@@ -94,7 +96,7 @@ class DFlashConfig(Qwen3Config):
         )
         causal = (kwargs.pop("is_causal", None), kwargs.pop("causal", None))
         stated = {"causal": _settle("is_causal", *causal, inner.pop("causal", None))}
-        for name in (*_SETTINGS, *_PLAIN):
+        for name in (*_SETTINGS, *PLAIN):
             stated[name] = _settle(name, kwargs.pop(name, None), inner.pop(name, None))
         inner |= {name: value for name, value in stated.items() if value is not None}
         if inner.get("target_layer_ids") is None and self.num_target_layers is not None:
@@ -183,7 +185,7 @@ def validate_drafter_config(config: DFlashConfig) -> None:
     if config.block_size is None or config.block_size < 2:
         raise BlockPilotError(f"drafter config: block_size {config.block_size} must be at least 2")
     for name, value in (config.dflash_config or {}).items():
-        if name not in (*_SETTINGS, "causal") and value is not None and value != _PLAIN.get(name):
+        if name not in (*_SETTINGS, "causal") and value is not None and value != PLAIN.get(name):
             raise BlockPilotError(
                 f"drafter config has {name} {value!r}, which is not plain DFlash and cannot be read"
             )

@@ -9,7 +9,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedModel
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.drafter import DFlashDraftModel
@@ -43,8 +47,17 @@ def check_architecture(folder: Path, config: Any) -> None:
         )
 
 
-def check_fit(target: PreTrainedModel, drafter: DFlashDraftModel) -> None:
+def check_fit(
+    target: PreTrainedModel,
+    drafter: DFlashDraftModel,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+) -> None:
     """Check that a drafter was made for a target of this shape.
+
+    Args:
+        target: The target.
+        drafter: The drafter.
+        tokenizer: The target's; None where texts come as tokens.
 
     Raises:
         BlockPilotError: If hidden size, depth, layers, mask token or vocabulary do not fit.
@@ -61,7 +74,7 @@ def check_fit(target: PreTrainedModel, drafter: DFlashDraftModel) -> None:
             f"layers, target has {theirs.num_hidden_layers}"
         )
     check_layer_ids(target, mine.target_layer_ids)
-    check_mask_token(target, mine.mask_token_id)
+    check_mask_token(target, mine.mask_token_id, tokenizer)
     vocabulary = vocabulary_size(target)
     if mine.vocab_size != vocabulary:
         raise BlockPilotError(
@@ -113,8 +126,15 @@ def check_layer_ids(target: PreTrainedModel, layer_ids: Sequence[int]) -> None:
         )
 
 
-def check_mask_token(target: PreTrainedModel, token: int) -> None:
+def check_mask_token(
+    target: PreTrainedModel, token: int, tokenizer: PreTrainedTokenizerBase | None = None
+) -> None:
     """Check that a token of a target's vocabulary may stand for a mask.
+
+    Args:
+        target: The target.
+        token: The token's id.
+        tokenizer: The target's, which may name special tokens that its configs do not.
 
     Raises:
         BlockPilotError: If it is outside the vocabulary, or occurs in text.
@@ -125,7 +145,7 @@ def check_mask_token(target: PreTrainedModel, token: int) -> None:
             f"drafter's mask token {token} is outside the target's vocabulary of {vocabulary}"
         )
     for name in ("pad_token_id", "eos_token_id"):
-        if token in token_ids(name, target.config, target.generation_config):
+        if token in token_ids(name, target.config, target.generation_config, tokenizer):
             raise BlockPilotError(
                 f"drafter's mask token {token} is the target's {name}; a mask must be a token that "
                 "never occurs in text"

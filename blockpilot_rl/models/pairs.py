@@ -234,7 +234,7 @@ def load_pair(
                 f"target {str(target)!r} has no default drafter; name one with --drafter"
             )
         draft_model = load_drafter(drafter or BUNDLED_DRAFTER, torch_dtype, device)
-        check_fit(model, draft_model)
+        check_fit(model, draft_model, tokenizer)
         share_modules(model, draft_model)
     return Pair(
         target=model,

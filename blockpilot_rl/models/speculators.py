@@ -17,6 +17,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, PreTrainedConfig
 
 from blockpilot_rl.errors import BlockPilotError, one_line
+from blockpilot_rl.models.drafter_config import PLAIN
 
 _LAYER_FIELDS = (
     "vocab_size",
@@ -30,6 +31,32 @@ _LAYER_FIELDS = (
     "max_position_embeddings",
     "rms_norm_eps",
     "attention_bias",
+)
+_TRANSLATED = (
+    "aux_hidden_state_layer_ids",
+    "block_size",
+    "draft_vocab_size",
+    "mask_token_id",
+    "sliding_window_non_causal",
+    "target_hidden_size",
+    "transformer_layer_config",
+)
+# What says nothing about decoding: notes about the checkpoint, settings of its training, and sizes
+# of a projector, whose type is what counts.
+_UNREAD = (
+    *PreTrainedConfig().to_dict(),
+    "auto_map",
+    "emb_dim",
+    "gru_hidden_dim",
+    "lambda_base_decay_steps",
+    "lambda_base_start",
+    "max_anchors",
+    "pure_draft_prefix_len",
+    "speculators_config",
+    "speculators_model_type",
+    "speculators_version",
+    "tie_word_embeddings",
+    "torch_dtype",
 )
 # Parts of the target that training compares with; decoding reads them nowhere.
 _TRAINING_TENSORS = ("verifier_norm.weight", "verifier_lm_head.weight")
@@ -55,6 +82,7 @@ def translate_config(raw: Mapping[str, Any], source: str) -> dict[str, Any]:
     if kind != "dflash":
         raise BlockPilotError(f"drafter {source} is a {kind!r} speculator, not 'dflash'")
     layers = _layers_config(raw.get("transformer_layer_config"), source)
+    _check_settings(raw, layers, source)
     if raw.get("target_hidden_size") not in (None, layers.hidden_size):
         raise BlockPilotError(
             f"drafter {source} reads features of width {raw['target_hidden_size']} with layers of "
@@ -70,11 +98,21 @@ def translate_config(raw: Mapping[str, Any], source: str) -> dict[str, Any]:
         "dflash_config": {
             "mask_token_id": raw.get("mask_token_id"),
             "target_layer_ids": _feature_layers(raw.get("aux_hidden_state_layer_ids"), source),
-            "sample_from_anchor": raw.get("sample_from_anchor"),
             # By default, as in the format, layers with a window see nothing ahead.
             "causal": False if bidirectional else None,
         },
     }
+
+
+def _check_settings(raw: Mapping[str, Any], layers: PreTrainedConfig, source: str) -> None:
+    """Refuse settings that a translation would lose, unless they change nothing."""
+    for name, value in raw.items():
+        harmless = (None, PLAIN.get(name, False), getattr(layers, name, None))
+        if name not in (*_TRANSLATED, *_UNREAD) and value not in harmless:
+            raise BlockPilotError(
+                f"drafter {source} has {name} {value!r}, which is not plain DFlash and cannot be "
+                "read"
+            )
 
 
 def _layers_config(values: Any, source: str) -> PreTrainedConfig:

@@ -39,7 +39,7 @@ def pretrained_drafter(
             head, which this recipe does not train, or a correction head of another rank.
     """
     drafter = load_drafter(name, torch.float32, "cpu")
-    check_fit(pair.target, drafter)
+    check_fit(pair.target, drafter, pair.tokenizer)
     own = [module for module in OWN_MODULES if drafter.own(module) is not None]
     if own:
         raise BlockPilotError(

@@ -199,7 +199,8 @@ def test_other_options_in_the_same_folder_are_refused(
         ({"correction_rank": "-1"}, "correction_rank must be 0 or more"),
         ({"part": "2/1"}, "--part must be I/N"),
         ({"block_sizes": "4,4096", "queries": "5000"}, "leave no room for a prompt"),
-        ({"init": "nowhere"}, "drafter 'nowhere' is neither a folder nor a hub id"),
+        ({"init": "./nowhere"}, "drafter './nowhere' is neither a folder nor a hub id"),
+        ({"mask_token_id": "2"}, "mask token 2 is the target's eos_token_id"),
         ({"drafter": "x"}, "unknown option --drafter"),
         ({"device": "gpu7"}, "on gpu7"),
         ({"step": "5"}, "Did you mean '--steps'?"),
@@ -215,8 +216,8 @@ def test_bad_input_is_one_line_and_leaves_nothing(target, tmp_path, capsys, chan
 
 
 def test_a_missing_target(tmp_path, capsys):
-    assert train("nowhere", tmp_path / "run") == 2
-    assert "target 'nowhere' is neither a folder nor a hub id" in capsys.readouterr().err
+    assert train("./nowhere", tmp_path / "run") == 2
+    assert "target './nowhere' is neither a folder nor a hub id" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

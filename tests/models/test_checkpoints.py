@@ -179,8 +179,10 @@ def test_a_folder_without_a_config(tmp_path):
         resolve_checkpoint(tmp_path, "drafter")
 
 
-@pytest.mark.parametrize("name", ["nowhere", "./nowhere", "/nowhere", "a/b/c"])
-def test_what_is_neither_folder_nor_hub_id(name):
+@pytest.mark.parametrize("name", ["./nowhere", "/nowhere", "a/b/c", "weights.bin"])
+def test_what_is_neither_folder_nor_hub_id(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "weights.bin").write_bytes(b"a file")
     with pytest.raises(BlockPilotError, match=f"drafter '{name}' is neither a folder nor a hub id"):
         resolve_checkpoint(name, "drafter")
 
@@ -190,24 +192,28 @@ def test_what_no_hub_id_can_be():
         resolve_checkpoint("owner/na me", "target")
 
 
-def test_no_network_and_nothing_cached(tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+@pytest.mark.parametrize("name", ["owner/name", "nowhere"])
+def test_no_network_and_nothing_cached(tmp_path, monkeypatch, name):
+    cached(monkeypatch, tmp_path)
     with pytest.raises(BlockPilotError) as refused:
-        resolve_checkpoint("owner/name", "target")
-    assert "'owner/name' is not a local folder and could not be fetched" in str(refused.value)
-    assert "check the name and the network" in str(refused.value)
+        resolve_checkpoint(name, "target")
+    assert f"'{name}' is not a local folder and could not be fetched" in str(refused.value)
+    assert "check the name and the network, or give a local folder" in str(refused.value)
 
 
 def cached(monkeypatch, cache, **checkpoints):
     """Lay checkpoints out as snapshots of `owner/NAME` in a hub cache that has no network."""
     for name, folder in checkpoints.items():
-        repository = cache / f"models--owner--{name}"
-        shutil.copytree(folder, repository / "snapshots" / "abc")
-        (repository / "refs").mkdir()
-        (repository / "refs" / "main").write_text("abc")
+        snapshot(cache / f"models--owner--{name}", folder)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+
+
+def snapshot(repository, folder):
+    """Lay a checkpoint out as the only snapshot of a cached repository."""
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("abc")
+    return shutil.copytree(folder, repository / "snapshots" / "abc")
 
 
 def test_a_cached_hub_snapshot_needs_no_network(tiny, tmp_path, monkeypatch):
@@ -225,6 +231,51 @@ def test_a_pair_by_its_hub_ids(tiny, tmp_path, monkeypatch):
     assert torch.equal(encode(ours, PROMPTS[0]), encode(theirs, PROMPTS[0]))
     with pytest.raises(BlockPilotError, match="target 'owner/other' is not a local folder and"):
         load_pair("owner/other", "owner/drafter")
+
+
+def test_a_target_without_an_owner_and_without_safetensors(tiny, tmp_path, monkeypatch):
+    """Old repositories are such: an id like `gpt2`, and weights in `pytorch_model.bin` alone."""
+    cached(monkeypatch, tmp_path, drafter=tiny[1])
+    weights = snapshot(tmp_path / "models--old", tiny[0]) / "model.safetensors"
+    torch.save(load_file(weights), weights.with_name("pytorch_model.bin"))
+    weights.unlink()
+    pair = load_pair("old", "owner/drafter")
+    assert pair.target_name == "old"
+    assert pair.fingerprint == load_pair(*tiny).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("kind", "weights", "file", "wanted"),
+    [
+        ("target", None, "pytorch_model.bin", True),
+        ("target", None, "pytorch_model-00001-of-00002.bin", True),
+        ("target", None, "pytorch_model.bin.index.json", True),
+        ("target", None, "optimizer.bin", False),
+        ("target", "model.safetensors", "pytorch_model.bin", False),
+        ("target", "model-00001-of-00002.safetensors", "pytorch_model.bin", False),
+        ("drafter", None, "pytorch_model.bin", False),
+        ("target", "model.safetensors", "qwen.tiktoken", True),
+        ("target", "model.safetensors", "vocab.bpe", True),
+        ("target", "model.safetensors", "merges.txt", True),
+        ("target", "model.safetensors", "tokenizer.model", True),
+    ],
+)
+def test_files_that_a_repository_is_asked_for(tmp_path, monkeypatch, kind, weights, file, wanted):
+    """The cache knows the repository's list of files: one that is wanted is missing there."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ["config.json"] + ([] if weights is None else [weights]):
+        (folder / name).write_text("{}")
+    cached(monkeypatch, tmp_path / "cache", name=folder)
+    listing = {file: {"size": 1, "blob_id": "0" * 40}}
+    trees = tmp_path / "cache" / "models--owner--name" / "trees"
+    trees.mkdir()
+    (trees / "abc.json").write_text(json.dumps({"format_version": 1, "files": listing}))
+    if wanted:
+        with pytest.raises(BlockPilotError, match=r"could not be fetched .*IncompleteSnapshot"):
+            resolve_checkpoint("owner/name", kind)
+    else:
+        assert (resolve_checkpoint("owner/name", kind) / "config.json").is_file()
 
 
 # A config.json as z-lab publishes them, but for the sizes.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import sys
 
 import pytest
@@ -9,7 +10,7 @@ import transformers
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.fit import check_layer_ids, check_mask_token, max_positions, token_ids
 from blockpilot_rl.models.pairs import load_pair
-from tests.tiny_pair import MASK, tiny_drafter, tiny_target, variant
+from tests.tiny_pair import MASK, tiny_drafter, tiny_target, tiny_tokenizer, variant
 
 IDS = {"mask_token_id": MASK, "target_layer_ids": [0, 2]}
 
@@ -38,6 +39,19 @@ def test_a_drafter_of_another_target_is_refused(tiny, tmp_path, changes, message
     other = variant(tiny[1], tmp_path / "other", **changes)
     with pytest.raises(BlockPilotError, match=message):
         load_pair(tiny[0], other)
+
+
+@pytest.mark.parametrize("name", ["eos_token", "pad_token"])
+def test_a_mask_that_the_tokenizer_alone_calls_special_is_refused(tiny, tmp_path, name):
+    """Its eos stops texts too, so a mask there would be a word of the text."""
+    target = shutil.copytree(tiny[0], tmp_path / "target")
+    tokenizer = tiny_tokenizer()
+    setattr(tokenizer, name, tokenizer.convert_ids_to_tokens(60))
+    tokenizer.save_pretrained(target)
+    drafter = variant(tiny[1], tmp_path / "drafter", dflash_config={**IDS, "mask_token_id": 60})
+    with pytest.raises(BlockPilotError, match=f"mask token 60 is the target's {name}_id"):
+        load_pair(target, drafter)
+    assert load_pair(tiny[0], drafter).drafter.config.mask_token_id == 60
 
 
 def test_another_hidden_size_is_refused_naming_both(tiny, tmp_path):

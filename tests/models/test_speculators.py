@@ -259,6 +259,11 @@ def test_decoding_accepts_as_much_as_in_the_other_layout(trained, translated, ti
         ({"speculators_model_type": "dspark"}, "is a 'dspark' speculator, not 'dflash'"),
         ({"speculators_model_type": "dflash2"}, "is a 'dflash2' speculator, not 'dflash'"),
         ({"sample_from_anchor": True}, "has sample_from_anchor True, which is not plain DFlash"),
+        ({"shift_label": True}, "has shift_label True, which is not plain DFlash"),
+        ({"projector_type": "domino"}, "has projector_type 'domino', which is not plain DFlash"),
+        ({"quantization_config": {"bits": 4}}, "has quantization_config {'bits': 4}, which is not"),
+        ({"sliding_window": 5}, "has sliding_window 5, which is not plain DFlash"),
+        ({"new_setting": 0.5}, "has new_setting 0.5, which is not plain DFlash"),
         ({"target_hidden_size": 48}, "features of width 48 with layers of width 32"),
         ({"aux_hidden_state_layer_ids": [0, 2]}, "reads the target's embeddings"),
         ({"aux_hidden_state_layer_ids": None}, "names no aux_hidden_state_layer_ids"),
@@ -278,6 +283,16 @@ def test_what_cannot_be_expressed_is_refused_by_name(tmp_path, changes, message)
     with pytest.raises(BlockPilotError, match=message) as refused:
         load_drafter(folder)
     assert "\n" not in str(refused.value)
+
+
+def test_what_changes_nothing_may_be_stated(tmp_path):
+    """Notes, training's settings, what is off, and what the layers' config says as well."""
+    notes = {"max_anchors": 256, "transformers_version": "5.10.2", "torch_dtype": "bfloat16"}
+    plain = {"projector_type": "dflash", "shift_label": False, "gru_hidden_dim": 1024}
+    others = {"has_no_defaults_at_init": False, "new_setting": None, "vocab_size": 64}
+    folder = write(tmp_path / "drafter", random_tensors(), **notes, **plain, **others)
+    plainly = write(tmp_path / "plain", random_tensors())
+    assert load_drafter(folder).config.to_dict() == load_drafter(plainly).config.to_dict()
 
 
 def test_vocabulary_maps_must_agree(tmp_path):
