@@ -92,7 +92,8 @@ def main(config: PolicyBenchmark) -> None:
         POLICY: policy,
     }
     prompts = builtin_suite(config.prompts, splits=["test"], groups=words(config.groups))
-    decoder.warm_up(sorted({*fixed, *policy.arms, policy.config.fallback}))
+    sizes = sorted({*fixed, *policy.arms, policy.config.fallback})
+    decoder.warm_up(sizes, sampling=config.sampling(config.seed))
     rng = np.random.default_rng(config.seed)
     done: dict[str, list[Generation]] = {name: [] for name in ways}
     for prompt in track(prompts, "decode", console=Console(stderr=True)):

@@ -110,7 +110,7 @@ def main(config: ReplayBenchmark) -> None:
     if decoder.drafter is None:
         raise BlockPilotError("replay needs a drafter; this pair has none")
     prompts = [pair.encode(p.chat()) for p in builtin_suite(config.prompts, splits=["test"])]
-    decoder.warm_up(arms)
+    decoder.warm_up(arms, sampling=config.sampling())
     time_batch(decoder, prompts[:1], arms, 8, config.sampling(), rng)
     timings: list[Timing] = []
     for first in track(

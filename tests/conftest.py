@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 
 import pytest
@@ -35,3 +36,28 @@ def tiny(tmp_path_factory):
     from tests.tiny_pair import save_tiny_pair
 
     return save_tiny_pair(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def warmed(monkeypatch):
+    """Of every real decode since, whether its block size and its sampling were warmed up before."""
+    from blockpilot_rl.decoding.decoder import Decoder
+    from blockpilot_rl.decoding.sampling import GREEDY
+
+    warm, decodes = set(), []
+    warm_up, stream = Decoder.warm_up, Decoder.stream
+
+    def way(decoder, size, sampling):
+        return decoder, size, dataclasses.replace(sampling, seed=0)
+
+    def warming(self, block_sizes=(), new_tokens=8, sampling=GREEDY):
+        warm_up(self, block_sizes, new_tokens, sampling)
+        warm.update(way(self, size, sampling) for size in (1, self.pair.block_size, *block_sizes))
+
+    def decoding(self, prefill, block_size, *budget):
+        decodes.append(way(self, block_size, prefill.sampler.sampling) in warm)
+        return stream(self, prefill, block_size, *budget)
+
+    monkeypatch.setattr(Decoder, "warm_up", warming)
+    monkeypatch.setattr(Decoder, "stream", decoding)
+    return decodes

@@ -153,8 +153,9 @@ def generate(config: GenerateConfig) -> None:
     sizes = (fixed,) if policy is None else policy.arms
     input_ids = pair.encode([{"role": "user", "content": text}])
     decoder.check_length(input_ids.shape[1], config.max_new_tokens, max(sizes))
-    decoder.warm_up(sizes)
-    prefill = decoder.prefill(input_ids, config.max_new_tokens, max(sizes), config.sampling())
+    sampling = config.sampling()
+    decoder.warm_up(sizes, sampling=sampling)
+    prefill = decoder.prefill(input_ids, config.max_new_tokens, max(sizes), sampling)
     block_size, policy_seconds = decoder.choose(prefill, fixed if policy is None else policy)
     # Standard output holds either the text or the record, so that each can be piped.
     stream = sys.stderr if config.json == "-" else sys.stdout

@@ -218,7 +218,7 @@ def check_profile(
     texts = list(product(prompts, noise_seeds))
     validate_pairs(pairs, len(texts), len(sizes))
     chosen = _pairs(len(texts), len(sizes), pairs, np.random.default_rng(seed))
-    decoder.warm_up(sizes)
+    decoder.warm_up(sizes, sampling=Sampling(temperature))
     decodes = []
     for done, (text, column) in enumerate(chosen, start=1):
         size, (prompt, noise_seed) = sizes[column], texts[text]

@@ -185,9 +185,11 @@ class Decoder:
                 f"block size {block_size} exceeds the prefill's {prefill.max_block_size}"
             )
         self.check_length(prefill.prompt_tokens, budget, block_size)
-        return self._passes(prefill, block_size, budget)
+        return self._passes(prefill, block_size, budget, self._stops)
 
-    def _passes(self, prefill: Prefill, block_size: int, budget: int) -> Iterator[Pass]:
+    def _passes(
+        self, prefill: Prefill, block_size: int, budget: int, stops: frozenset[int]
+    ) -> Iterator[Pass]:
         yield Pass(1, (prefill.first_token,), prefill.seconds)
         cache, draft_cache = prefill.cache, prefill.draft_cache
         prefill.stream = mine = object()
@@ -199,7 +201,7 @@ class Decoder:
         # Features of accepted tokens that the drafter has not read yet.
         unread = [] if prefill.drafter_read else [prefill.features]
         anchor, emitted = prefill.first_token, 1
-        while emitted < budget and anchor not in self._stops:
+        while emitted < budget and anchor not in stops:
             if prefill.stream is not mine:
                 raise BlockPilotError(
                     "the prefill has been decoded anew while this stream was open; prefill once "
@@ -209,7 +211,7 @@ class Decoder:
             with torch.inference_mode():
                 tokens, features = self._step(prefill, anchor, emitted, block_size, unread)
             cache.crop(prefill.prompt_tokens + emitted + len(tokens) - 1)
-            tokens = self._clip(tokens[: budget - emitted])
+            tokens = _clip(tokens[: budget - emitted], stops)
             seconds = time.perf_counter() - began
             if draft_cache is not None:
                 unread.append(features)
@@ -264,18 +266,12 @@ class Decoder:
         assert self.drafter is not None
         sampler, token_ids = prefill.sampler, self.drafter.token_ids
         states = self.drafter.draft(anchor, block_size, prefill.draft_cache)[0]
+        sampler.begin_block(position, block_size, states.device)
         return self.drafter.propose(
             states,
             anchor[0],
             lambda logits, first: sampler.propose(logits, position + first, token_ids),
         )
-
-    def _clip(self, tokens: list[int]) -> list[int]:
-        """Cut behind the first stop token."""
-        for index, token in enumerate(tokens):
-            if token in self._stops:
-                return tokens[: index + 1]
-        return tokens
 
     def decode(
         self, prefill: Prefill, block_size: int, max_new_tokens: int | None = None
@@ -326,15 +322,29 @@ class Decoder:
         chosen, policy_seconds = self.choose(prefill, block_size)
         return self.collect(self.stream(prefill, chosen), policy_seconds)
 
-    def warm_up(self, block_sizes: Sequence[int] = (), new_tokens: int = 8) -> None:
+    def warm_up(
+        self, block_sizes: Sequence[int] = (), new_tokens: int = 8, sampling: Sampling = GREEDY
+    ) -> None:
         """Run every shape once, so that no first call is timed.
+
+        Stop tokens are ignored, since a target may answer the made-up prompt with one at once.
 
         Args:
             block_sizes: Sizes to run besides 1 and the drafter's own.
             new_tokens: Budget of each run.
+            sampling: How tokens will be chosen in what is timed.
         """
         sizes = {1, self.pair.block_size, *block_sizes}
         ids = torch.arange(1, 17, device=self.pair.device)[None] % self.target.vocab_size
-        prefill = self.prefill(ids, new_tokens, max(sizes))
+        prefill = self.prefill(ids, new_tokens, max(sizes), sampling)
         for size in sorted(sizes):
-            self.decode(prefill, size)
+            for _ in self._passes(prefill, size, new_tokens, frozenset()):
+                pass
+
+
+def _clip(tokens: list[int], stops: frozenset[int]) -> list[int]:
+    """Cut behind the first stop token."""
+    for index, token in enumerate(tokens):
+        if token in stops:
+            return tokens[: index + 1]
+    return tokens

@@ -129,16 +129,18 @@ def greedy(logits: torch.Tensor) -> torch.Tensor:
 
 
 class Sampler:
-    """Chooses tokens for one text; noise is made once per position and kept.
+    """Chooses tokens for one text; greedy sampling makes no noise.
 
-    Greedy sampling makes none.
+    Noise is held for the positions asked for last, which for a decode are those of its block, so
+    it takes no more memory than one block and is made once per position as long as blocks move on.
     """
 
     def __init__(self, sampling: Sampling, vocab_size: int) -> None:
         """Start without noise."""
         self.sampling = sampling
         self.vocab_size = vocab_size
-        self._noise: dict[int, torch.Tensor] = {}
+        self._first = 0
+        self._noise = torch.empty((0, vocab_size))
 
     def choose(self, logits: torch.Tensor, position: int) -> torch.Tensor:
         """Choose the target's tokens at consecutive positions.
@@ -172,16 +174,41 @@ class Sampler:
         noise = self.noise(position, len(logits), logits.device)
         return self.sampling.propose(logits, noise if token_ids is None else noise[:, token_ids])
 
+    def begin_block(self, position: int, n: int, device: torch.device) -> None:
+        """Make the noise of a whole block before its drafts are proposed, maybe one by one.
+
+        Args:
+            position: Absolute position of the first draft.
+            n: Positions that the target will choose.
+            device: Where the logits will be.
+        """
+        if self.sampling.noisy_drafts:
+            self.noise(position, n, device)
+
     def forget(self) -> None:
-        """Drop the noise made so far; it will be made anew, the same."""
-        self._noise.clear()
+        """Drop the noise that is held; it will be made anew, the same."""
+        self._noise = torch.empty((0, self.vocab_size))
 
     def noise(self, position: int, n: int, device: torch.device) -> torch.Tensor:
-        """Gumbel noise of consecutive positions, `[n, vocab]`, float32."""
-        for t in range(position, position + n):
-            if t not in self._noise:
-                self._noise[t] = gumbel(self.sampling.seed, t, self.vocab_size).to(device)
-        return torch.stack([self._noise[t] for t in range(position, position + n)])
+        """Gumbel noise of consecutive positions, to read only.
+
+        If not all of them are held, these become the ones that are.
+
+        Args:
+            position: The first one, absolute.
+            n: How many.
+            device: Where to put it.
+
+        Returns:
+            `[n, vocab]`, float32.
+        """
+        start = position - self._first
+        if start < 0 or start + n > len(self._noise):
+            kept = (self._noise[start:] if start >= 0 else self._noise[:0]).to(device)
+            places = ((self.sampling.seed, t) for t in range(position + len(kept), position + n))
+            made = gumbel_rows(places, self.vocab_size).to(device)
+            self._first, self._noise, start = position, torch.cat([kept, made]), 0
+        return self._noise[start : start + n]
 
 
 def gumbel(seed: int, position: int, size: int) -> torch.Tensor:

@@ -132,7 +132,9 @@ def measure_rows(
     by_id = {prompt.id: prompt for prompt in prompts}
     keys, metadata = table.keys, table.metadata
     measured, other_texts = table.measured_seconds.copy(), 0
-    decoder.warm_up(table.arms)
+    for temperature in sorted({keys[row][1] for row in rows}):
+        sampling = Sampling(temperature, metadata.top_k, metadata.top_p)
+        decoder.warm_up(table.arms, sampling=sampling)
     for done, row in enumerate(rows, start=1):
         key, temperature, noise_seed = keys[row]
         ids = decoder.pair.encode(by_id[key].chat())

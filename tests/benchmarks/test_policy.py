@@ -71,6 +71,13 @@ def test_the_policy_is_set_against_every_fixed_size(files, tmp_path, temperature
     assert lengths["policy"] == lengths["best fixed"]
 
 
+@pytest.mark.parametrize("temperature", ["0", "1"])
+def test_every_way_is_warmed_up(files, warmed, temperature):
+    options = ["--prompts", "2", "--max-new-tokens", "4", "--block-sizes", "2"]
+    assert benchmark(files, *options, "--temperature", temperature) == 0
+    assert warmed == [True] * 2 * 5
+
+
 def test_ways_share_a_prefill_and_take_turns(files):
     config = SCRIPT.PolicyBenchmark(
         policy=str(files / "policy"), max_new_tokens=9, dtype="float32", temperature=1.0

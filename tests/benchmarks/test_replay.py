@@ -29,13 +29,32 @@ def test_every_prompt_is_timed_and_replayed_exactly(trained, sampling):
     assert len({item.seconds[SCRIPT.DECODED] for item in timings}) == 4
 
 
-def test_the_record(tmp_path, capsys):
-    tiny_target(max_position_embeddings=4096).save_pretrained(tmp_path / "target")
-    tiny_tokenizer().save_pretrained(tmp_path / "target")
-    tiny_drafter(max_position_embeddings=4096).save_pretrained(tmp_path / "drafter")
-    words = ["--target", tmp_path / "target", "--drafter", tmp_path / "drafter", "--json"]
-    words += [tmp_path / "out.json", "--prompts", 3, "--batch", 2, "--max-new-tokens", 4]
-    assert run(SCRIPT.main, SCRIPT.ReplayBenchmark, [str(word) for word in words]) == 0
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A pair with room for the prompts of the built-in suite."""
+    folder = tmp_path_factory.mktemp("pair")
+    tiny_target(max_position_embeddings=4096).save_pretrained(folder / "target")
+    tiny_tokenizer().save_pretrained(folder / "target")
+    tiny_drafter(max_position_embeddings=4096).save_pretrained(folder / "drafter")
+    return folder
+
+
+def benchmark(files, *words) -> int:
+    words = ("--target", files / "target", "--drafter", files / "drafter", *words)
+    return run(SCRIPT.main, SCRIPT.ReplayBenchmark, [str(word) for word in words])
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_every_size_is_warmed_up(files, warmed, temperature):
+    words = ["--prompts", 2, "--max-new-tokens", 4, "--arms", "1,2,4"]
+    assert benchmark(files, *words, "--temperature", temperature) == 0
+    # One of the two prompts is decoded in advance, to warm up the answers and the replay too.
+    assert warmed == [True] * 3 * 3
+
+
+def test_the_record(files, tmp_path, capsys):
+    words = ["--json", tmp_path / "out.json", "--prompts", 3, "--batch", 2, "--max-new-tokens", 4]
+    assert benchmark(files, *words) == 0
     report = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
     for name in ("trajectories", "trace", "answer and trajectories", "answer and trace"):
         median, low, high = report["ratios"][f"every arm / {name}"]

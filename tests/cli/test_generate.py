@@ -99,6 +99,15 @@ def test_the_record_says_what_was_decoded(record, folder):
     assert result["prompt_tokens"] == len(PROMPT) + 1
 
 
+@pytest.mark.parametrize(
+    "words", [["--block-size", 3], ["--policy", "{folder}/policy"], ["--temperature", 0.8]]
+)
+def test_what_is_timed_was_warmed_up(record, folder, warmed, words):
+    """Cold, the first pass takes several times as long (z-lab/dflash#135)."""
+    record(*[str(word).format(folder=folder) for word in words])
+    assert warmed == [True]
+
+
 def test_template_options(call, folder, tmp_path, capsys):
     """They reach the prompt, the record and the policy (z-lab/dflash#133)."""
     target = shutil.copytree(folder / "target", tmp_path / "target")

@@ -107,6 +107,13 @@ def test_sampled_decodes_are_checked(decoder, profile):
     assert check.decodes[0].predicted > 3
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_what_is_checked_was_warmed_up(decoder, profile, warmed, temperature):
+    prompt = encode(decoder.pair, PROMPTS[1])
+    check_profile(decoder, profile, [prompt], 3, max_new_tokens=4, temperature=temperature)
+    assert warmed == [True] * 3
+
+
 def test_texts_without_a_decode_are_counted(trained, profile):
     """A text that ends with its first token has nothing to time."""
     first = int(Decoder(trained).prefill(encode(trained, PROMPTS[0]), 2).first_token)

@@ -98,6 +98,14 @@ def test_which_is_decoded_first_alternates(env, monkeypatch):
     assert order == [1, 4, 1, 8, 1, 1, 2]
 
 
+def test_every_size_is_warmed_up(pair, warmed):
+    env = BlockSizeLiveEnv(pair, PROMPTS, max_new_tokens=8, arms=ARMS)
+    for action in (1, 2):
+        env.reset(options={"row": 0})
+        env.step(np.int64(action))
+    assert warmed == [True] * 4
+
+
 def test_an_answer_of_one_token_earns_one(pair):
     env = BlockSizeLiveEnv(pair, PROMPTS, max_new_tokens=1, arms=ARMS)
     env.reset(seed=0)

@@ -407,6 +407,12 @@ def test_sampled_rows_are_measured_as_they_were_sampled(warm, decoder, monkeypat
     assert seen[1:] == [dataclasses.replace(SAMPLING, seed=table.keys[row][2]) for row in (0, 1)]
 
 
+def test_measured_rows_were_warmed_up(table, warm, decoder, warmed):
+    measure_rows(decoder, table, PROMPTS, [1])
+    measure_rows(decoder, assemble(warm, calibration(decoder)), PROMPTS, [1])
+    assert warmed == [True] * 2 * len(ARMS)
+
+
 def test_nothing_to_record(trained, tmp_path):
     """Every text ends with its first token."""
     silent = Decoder(dataclasses.replace(trained, stop_token_ids=tuple(range(64))))
