@@ -42,8 +42,19 @@ def distribution(decoder: Decoder, sampling: Sampling) -> torch.Tensor:
             kept = logits.topk(sampling.top_k).values[:, -1:]
             logits = logits.masked_fill(logits < kept, -torch.inf)
         step = torch.softmax(logits.double() / sampling.temperature, dim=-1)
+        step = torch.stack([nucleus(row, sampling.top_p) for row in step])
         probs = probs[..., None] * step.view(*[VOCABULARY] * (length + 1))
     return probs
+
+
+def nucleus(probs: torch.Tensor, top_p: float) -> torch.Tensor:
+    """The most probable tokens until they hold `top_p`, as a distribution, `[6]`."""
+    kept, held = torch.zeros_like(probs), 0.0
+    for token in probs.argsort(descending=True).tolist():
+        if held < top_p:
+            kept[token] = probs[token]
+        held += float(probs[token])
+    return kept / kept.sum()
 
 
 @pytest.mark.parametrize(
@@ -53,6 +64,9 @@ def distribution(decoder: Decoder, sampling: Sampling) -> torch.Tensor:
         (4, Sampling(1.0)),
         (4, Sampling(1.0, draft="argmax")),
         (4, Sampling(0.6, top_k=4)),
+        # The nucleus is that of the probabilities at the temperature.
+        (4, Sampling(0.6, top_p=0.8)),
+        (4, Sampling(1.5, top_p=0.7)),
     ],
 )
 def test_texts_follow_the_targets_own_distribution(decoder, size, sampling):
