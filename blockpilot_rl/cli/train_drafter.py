@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 from torch.utils.tensorboard import SummaryWriter
 
-from blockpilot_rl.cli.lists import part_of, whole_numbers
+from blockpilot_rl.cli.lists import part_of, whole_numbers, words
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.forward import target_forward
@@ -20,7 +20,7 @@ from blockpilot_rl.files import atomic_directory, write_json
 from blockpilot_rl.models.fit import check_layer_ids, check_mask_token
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.sweeps.continuations import ContinuationStore
-from blockpilot_rl.sweeps.prompts import builtin_suite
+from blockpilot_rl.sweeps.prompts import GROUPS, Prompt, builtin_suite
 from blockpilot_rl.training.acceptance import acceptance_report, acceptance_table
 from blockpilot_rl.training.initial import choose_mask_token, new_drafter, pretrained_drafter
 from blockpilot_rl.training.recipe import RecipeConfig, Trainer
@@ -42,6 +42,11 @@ class TrainDrafterConfig:
     device: str = arg("cpu", help="where the target runs")
     dtype: str = arg("bfloat16", help="dtype of the target: float32, bfloat16 or float16")
     suite_size: int = arg(12000, help="prompts of the built-in suite; its drafter split is used")
+    groups: str = arg(
+        "english",
+        metavar="A,B",
+        help=f"groups of the suite to mix, for the corpus and the report, of {', '.join(GROUPS)}",
+    )
     skip: int = arg(0, help="first prompts of the split to leave out, such as --init has seen")
     max_new_tokens: int = arg(128, help="budget of each response")
     part: str = arg("1/1", metavar="I/N", help="make only corpus part I of N, then stop (N > 1)")
@@ -82,6 +87,7 @@ class TrainDrafterConfig:
         """
         self.recipe()
         part_of(self.part)
+        self.prompts("drafter", 0)
         if self.skip < 0 or 0 < self.suite_size <= self.skip:
             raise BlockPilotError(
                 f"--skip {self.skip} must leave some of the {self.suite_size} prompts of the suite"
@@ -90,6 +96,14 @@ class TrainDrafterConfig:
             raise BlockPilotError(f"--report-prompts must be positive, got {self.report_prompts}")
         if self.max_new_tokens < 2:
             raise BlockPilotError(f"--max-new-tokens must be at least 2, got {self.max_new_tokens}")
+
+    def prompts(self, split: str, count: int) -> list[Prompt]:
+        """The first prompts of a split of the suite.
+
+        Raises:
+            BlockPilotError: If the suite has not as many, or lacks a group.
+        """
+        return builtin_suite(count, splits=[split], groups=words(self.groups))
 
     def recipe(self) -> RecipeConfig:
         """The recipe that the flags describe."""
@@ -144,7 +158,7 @@ def train_drafter(config: TrainDrafterConfig) -> None:
     check_layer_ids(pair.target, recipe.target_layer_ids)
     if config.mask_token_id is not None:
         check_mask_token(pair.target, config.mask_token_id, pair.tokenizer)
-    prompts = builtin_suite(config.suite_size, splits=["drafter"])[config.skip :]
+    prompts = config.prompts("drafter", config.suite_size)[config.skip :]
     part = part_of(config.part)
     store = ContinuationStore(out / "corpus", prompts, config.max_new_tokens)
     with Progress(console=console, disable=not console.is_terminal) as progress:
@@ -197,7 +211,7 @@ def _report(
         task = progress.add_task("acceptance", total=config.report_prompts)
         report = acceptance_report(
             Decoder(tested),
-            builtin_suite(config.report_prompts, splits=["validation"]),
+            config.prompts("validation", config.report_prompts),
             tested.block_size,
             config.max_new_tokens,
             lambda done, total: progress.update(task, completed=done, total=total),

@@ -194,6 +194,7 @@ def test_other_options_in_the_same_folder_are_refused(
         ({"max_new_tokens": "1"}, "--max-new-tokens must be at least 2"),
         ({"max_new_tokens": "4096"}, "no room for a prompt in the target's 4096 positions"),
         ({"suite_size": "-1"}, "size of the built-in suite is -1"),
+        ({"groups": "english,latin"}, "unknown group 'latin'"),
         ({"skip": "-1"}, "--skip -1 must leave some of the"),
         ({"skip": "70", "suite_size": "70"}, "--skip 70 must leave some of the 70 prompts"),
         ({"correction_rank": "-1"}, "correction_rank must be 0 or more"),
