@@ -123,6 +123,23 @@ def save_tiny_pair(folder: Path) -> tuple[Path, Path]:
     return target, drafter
 
 
+def save_roomy_pair(folder: Path, *, stops: bool) -> Path:
+    """Write a pair with room for the prompts of the built-in suite under `folder`, and return it.
+
+    Args:
+        folder: Where `target` and `drafter` go.
+        stops: Whether it has a stop token.
+    """
+    changes: dict[str, Any] = {} if stops else {"eos_token_id": None}
+    tiny_target(max_position_embeddings=4096, **changes).save_pretrained(folder / "target")
+    tokenizer = tiny_tokenizer()
+    if not stops:
+        tokenizer.eos_token = None
+    tokenizer.save_pretrained(folder / "target")
+    tiny_drafter(max_position_embeddings=4096).save_pretrained(folder / "drafter")
+    return folder
+
+
 def tiny_pair(folder: Path, dtype: str = "float32") -> Pair:
     """Save and load a tiny pair."""
     target, drafter = save_tiny_pair(folder)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from blockpilot_rl.decoding.forward import TargetForward
-from blockpilot_rl.decoding.lean import KVCache, LeanLayer, norm_of, rope_table
+from blockpilot_rl.decoding.lean import KVCache, LeanLayer, RopeTable, norm_of
 from blockpilot_rl.decoding.sampling import greedy
 from blockpilot_rl.models.correction import CorrectionHead
 from blockpilot_rl.models.drafter import DFlashDraftModel, visible
@@ -64,7 +64,7 @@ class LeanDrafter:
         like = drafter.fc.weight
         mask = torch.tensor([[config.mask_token_id]], device=like.device)
         self.mask_embedding = self.embed(mask)
-        self._rope = rope_table(drafter.rotary_emb, 512, like)
+        self._rope = RopeTable(drafter.rotary_emb, like)
         if self.correction is not None:
             self._correction_head = self.head @ self.correction.output.weight.detach()
             self._tokens_read = self._read_tokens(self.correction)
@@ -78,14 +78,13 @@ class LeanDrafter:
         """Make an empty cache for `batch` rows of at most `max_length` positions."""
         like = self.drafter.fc.weight.detach()
         shape = (len(self.layers), batch, self.kv_heads, max_length, self.head_dim)
-        if max_length > self._rope[0].shape[0]:
-            self._rope = rope_table(self.drafter.rotary_emb, 2 * max_length, like)
+        self._rope.reach(max_length)
         return KVCache(like.new_empty(shape), like.new_empty(shape))
 
     def extend(self, features: torch.Tensor, cache: KVCache) -> None:
         """Append the features of accepted tokens, `[batch, n, layers * hidden]`, to the context."""
         start, end = cache.length, cache.length + features.shape[1]
-        cos, sin = (part[start:end, None] for part in self._rope)
+        cos, sin = (part[start:end, None] for part in self._rope.parts)
         context = self.drafter.project(features)
         for index, layer in enumerate(self.layers):
             key, value = layer.project_context(context, cos, sin)
@@ -107,7 +106,7 @@ class LeanDrafter:
             States of the masks, for `propose` to read, `[batch, block_size - 1, hidden]`.
         """
         start, end = cache.length, cache.length + block_size
-        cos, sin = (part[start:end, None] for part in self._rope)
+        cos, sin = (part[start:end, None] for part in self._rope.parts)
         places = torch.arange(end, device=anchor.device)[None]
         hidden = self._noise(anchor, block_size)
         for index, layer in enumerate(self.layers):
@@ -143,7 +142,7 @@ class LeanDrafter:
         positions = blocks.starts[block] + offsets
         hidden = self.mask_embedding.repeat(1, len(block), 1)
         hidden[:, blocks.firsts] = self.embed(blocks.anchors[None])
-        cos, sin = (part[positions, None] for part in self._rope)
+        cos, sin = (part[positions, None] for part in self._rope.parts)
         rows, tokens = torch.unique_consecutive(blocks.rows[block], return_counts=True)
         counts = tokens.tolist()
         masks = [

@@ -28,7 +28,7 @@ from transformers import (
 )
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from blockpilot_rl.decoding.lean import KVCache, LeanLayer, causal_mask, norm_of, rope_table
+from blockpilot_rl.decoding.lean import KVCache, LeanLayer, RopeTable, causal_mask, norm_of
 from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.models.drafter_config import STATIC_ROPES
 
@@ -103,18 +103,12 @@ class LeanForward:
         self.embedding = base.embed_tokens.weight.detach()
         self.head = model.get_output_embeddings().weight.detach()
         self.vocab_size = self.head.shape[0]
-        self._rotary = base.rotary_emb
-        self._rope = rope_table(self._rotary, 512, self.embedding)
-
-    def _reach(self, length: int) -> None:
-        """Let the table of the rotary embedding cover `length` positions."""
-        if length > self._rope[0].shape[0]:
-            self._rope = rope_table(self._rotary, 2 * length, self.embedding)
+        self._rope = RopeTable(base.rotary_emb, self.embedding)
 
     def new_cache(self, batch: int, max_length: int) -> KVCache:
         """Make an empty cache for `batch` rows of at most `max_length` positions."""
         shape = (len(self.layers), batch, self.kv_heads, max_length, self.head_dim)
-        self._reach(max_length)
+        self._rope.reach(max_length)
         return KVCache(self.embedding.new_empty(shape), self.embedding.new_empty(shape))
 
     def embed(self, input_ids: torch.Tensor) -> torch.Tensor:
@@ -131,15 +125,15 @@ class LeanForward:
         n = input_ids.shape[1]
         start, end = cache.length, cache.length + n
         # A cache that was joined from shorter ones was not made here in its length.
-        self._reach(end)
+        self._rope.reach(end)
         hidden = self.embed(input_ids)
         mask = causal_mask(n, end, self.groups, input_ids.device)
         if padding is None:
-            cos, sin = (part[start:end, None] for part in self._rope)
+            cos, sin = (part[start:end, None] for part in self._rope.parts)
         else:
             slots = torch.arange(end, device=input_ids.device)
             positions = (slots[start:] - padding[:, None]).clamp(min=0)
-            cos, sin = (part[positions].unsqueeze(2) for part in self._rope)
+            cos, sin = (part[positions].unsqueeze(2) for part in self._rope.parts)
             real = (slots >= padding[:, None])[:, None, None]
             # A padding slot sees itself, since a row of the mask must keep something.
             itself = slots[start:, None] == slots

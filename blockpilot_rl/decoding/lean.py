@@ -233,6 +233,24 @@ def rope_table(
     return cos[0], sin[0]
 
 
+class RopeTable:
+    """A `rope_table` that grows as texts do.
+
+    Attributes:
+        parts: Cosine and sine, each `[positions, head_dim]`.
+    """
+
+    def __init__(self, rotary: nn.Module, like: torch.Tensor) -> None:
+        """Tabulate the first positions; arguments as for `rope_table`."""
+        self._rotary, self._like = rotary, like
+        self.parts = rope_table(rotary, 512, like)
+
+    def reach(self, length: int) -> None:
+        """Cover at least so many positions."""
+        if length > self.parts[0].shape[0]:
+            self.parts = rope_table(self._rotary, 2 * length, self._like)
+
+
 def causal_mask(n: int, length: int, groups: int, device: torch.device) -> torch.Tensor | None:
     """Mask for `n` new positions at the end of `length`, repeated for each query group.
 

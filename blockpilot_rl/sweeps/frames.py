@@ -87,10 +87,9 @@ def read_parquet(
     return frame
 
 
-def read_keys(path: Path) -> set[Key]:
-    """Keys of the rows of a Parquet file; raises as `read_parquet`."""
-    frame = read_parquet(path, KEY)
-    return set(zip(*(frame[name].to_list() for name in KEY), strict=True))
+def keys_of(frame: pd.DataFrame) -> list[Key]:
+    """Key of each row."""
+    return list(zip(*(frame[name].to_list() for name in KEY), strict=True))
 
 
 def write_parquet(path: Path, table: pa.Table, claim: str | None = None, **options: Any) -> None:

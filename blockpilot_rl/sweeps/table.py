@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_directory, write_json
-from blockpilot_rl.sweeps.frames import KEY, SCALARS, SWEEP_FILE, Key, read_parquet
+from blockpilot_rl.sweeps.frames import KEY, SCALARS, SWEEP_FILE, Key, keys_of, read_parquet
 from blockpilot_rl.sweeps.metadata import DEFAULT_ARMS, SweepMetadata, read_metadata, validate_arms
 from blockpilot_rl.sweeps.prompt import SPLITS
 
@@ -95,8 +95,7 @@ class SweepTable:
     @property
     def keys(self) -> list[Key]:
         """Prompt id, temperature and seed of each row."""
-        columns = (self.rows[name].to_list() for name in KEY)
-        return list(zip(*columns, strict=True))
+        return keys_of(self.rows)
 
     def arm_index(self, block_size: int) -> int:
         """Column of a block size.

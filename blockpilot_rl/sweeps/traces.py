@@ -21,7 +21,7 @@ from blockpilot_rl.sweeps.frames import (
     KEY,
     SWEEP_FILE,
     Key,
-    read_keys,
+    keys_of,
     read_parquet,
     write_parquet,
 )
@@ -69,7 +69,7 @@ def load_traces(folder: str | Path | None, table: SweepTable) -> dict[int, Trace
         )
     by_key = read_traces(path, table.arms)
     # The table may be a selection, so the file of all rows says whose traces these may be.
-    foreign = by_key.keys() - read_keys(path.with_name(SWEEP_FILE))
+    foreign = by_key.keys() - set(keys_of(read_parquet(path.with_name(SWEEP_FILE), KEY)))
     if foreign:
         raise BlockPilotError(
             f"{path}: {len(foreign)} traces are of no row of {SWEEP_FILE}, such as that of "
@@ -132,13 +132,13 @@ def read_traces(path: Path, arms: tuple[int, ...], claim: str | None = None) -> 
     repeated = frame.index[frame.duplicated(KEY)]
     if len(repeated):
         raise BlockPilotError(f"{path}: row {repeated[0]} repeats an id, temperature and seed")
-    traces = {}
+    traces, keys = {}, keys_of(frame)
     for row, (_, values) in enumerate(frame.iterrows()):
         try:
             trace = _parse(values, names, arms)
         except ValueError as error:
             raise BlockPilotError(f"{path}: row {row} ({values['id']}) {error}") from error
-        traces[(values["id"], float(values["temperature"]), int(values["seed"]))] = trace
+        traces[keys[row]] = trace
     return traces
 
 

@@ -10,7 +10,7 @@ from blockpilot_rl.cli.parsing import run
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.models.pairs import load_pair
 from tests import benchmark_scripts
-from tests.tiny_pair import tiny_drafter, tiny_target, tiny_tokenizer
+from tests.tiny_pair import save_roomy_pair
 
 SCRIPT = benchmark_scripts.load("decode")
 WAYS = {"plain", "block 4", "block 6", "block 8", "transformers", "transformers DFlash"}
@@ -19,13 +19,7 @@ WAYS = {"plain", "block 4", "block 6", "block 8", "transformers", "transformers 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """A pair with room for the prompts of the built-in suite, and no stop tokens."""
-    folder = tmp_path_factory.mktemp("pair")
-    tiny_target(max_position_embeddings=4096, eos_token_id=None).save_pretrained(folder / "target")
-    tokenizer = tiny_tokenizer()
-    tokenizer.eos_token = None
-    tokenizer.save_pretrained(folder / "target")
-    tiny_drafter(max_position_embeddings=4096).save_pretrained(folder / "drafter")
-    return folder
+    return save_roomy_pair(tmp_path_factory.mktemp("pair"), stops=False)
 
 
 def benchmark(files, *argv: str) -> int:

@@ -12,7 +12,7 @@ from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.policies.config import PolicyConfig
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from tests import benchmark_scripts
-from tests.tiny_pair import tiny_drafter, tiny_target, tiny_tokenizer
+from tests.tiny_pair import save_roomy_pair
 
 SCRIPT = benchmark_scripts.load("policy")
 
@@ -20,12 +20,7 @@ SCRIPT = benchmark_scripts.load("policy")
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """A pair with room for the prompts of the built-in suite and no stop tokens, and a policy."""
-    folder = tmp_path_factory.mktemp("pair")
-    tiny_target(max_position_embeddings=4096, eos_token_id=None).save_pretrained(folder / "target")
-    tokenizer = tiny_tokenizer()
-    tokenizer.eos_token = None
-    tokenizer.save_pretrained(folder / "target")
-    tiny_drafter(max_position_embeddings=4096).save_pretrained(folder / "drafter")
+    folder = save_roomy_pair(tmp_path_factory.mktemp("pair"), stops=False)
     pair = load_pair(folder / "target", folder / "drafter")
     config = PolicyConfig(
         arms=(1, 4),

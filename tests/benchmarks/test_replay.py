@@ -9,7 +9,7 @@ from blockpilot_rl.cli.parsing import run
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.sampling import GREEDY, Sampling
 from tests import benchmark_scripts
-from tests.tiny_pair import PROMPTS, encode, tiny_drafter, tiny_target, tiny_tokenizer
+from tests.tiny_pair import PROMPTS, encode, save_roomy_pair
 
 SCRIPT = benchmark_scripts.load("replay")
 ARMS = (1, 2, 8)
@@ -32,11 +32,7 @@ def test_every_prompt_is_timed_and_replayed_exactly(trained, sampling):
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """A pair with room for the prompts of the built-in suite."""
-    folder = tmp_path_factory.mktemp("pair")
-    tiny_target(max_position_embeddings=4096).save_pretrained(folder / "target")
-    tiny_tokenizer().save_pretrained(folder / "target")
-    tiny_drafter(max_position_embeddings=4096).save_pretrained(folder / "drafter")
-    return folder
+    return save_roomy_pair(tmp_path_factory.mktemp("pair"), stops=True)
 
 
 def benchmark(files, *words) -> int:

@@ -22,7 +22,7 @@ from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.sweeps.prompts import Prompt
 from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, SweepTable
 from blockpilot_rl.sweeps.traces import TRACE_FILE, load_traces
-from tests.tiny_pair import PROMPTS, encode, save_tiny_pair, tiny_drafter, tiny_target
+from tests.tiny_pair import PROMPTS, encode, save_roomy_pair, save_tiny_pair, tiny_drafter
 
 TEXTS = [*PROMPTS[:1], *PROMPTS[2:], *(f"ab{'e' * (i % 5)} {i}" for i in range(70))]
 QUICK = ["--arms", "1,2,8,16", "--max-new-tokens", "9", "--repeats", "1"]
@@ -444,13 +444,7 @@ def test_a_run_on_a_cluster_that_is_killed_goes_on_in_one_process(words, profile
 
 
 def test_the_builtin_suite_is_the_default(tmp_path):
-    tiny_target(max_position_embeddings=4096).save_pretrained(tmp_path / "target")
-    save_tiny_pair(tmp_path / "other")
-    tokenizer = tmp_path / "other" / "target"
-    for file in tokenizer.glob("*token*"):
-        file.rename(tmp_path / "target" / file.name)
-    (tokenizer / "chat_template.jinja").rename(tmp_path / "target" / "chat_template.jinja")
-    tiny_drafter(max_position_embeddings=4096).save_pretrained(tmp_path / "drafter")
+    save_roomy_pair(tmp_path, stops=True)
     words = ["--target", tmp_path / "target", "--drafter", tmp_path / "drafter", *QUICK]
     words += ["--limit", 6, "--out", tmp_path / "sweep"]
     words += ["--groups", "english,languages", "--families", "story", "--languages", "en,de,fr"]
