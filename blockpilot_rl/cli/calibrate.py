@@ -17,7 +17,7 @@ from blockpilot_rl.cli.console import open_console, render
 from blockpilot_rl.cli.lists import whole_numbers
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.cli.prompt_flags import PromptFlags
-from blockpilot_rl.decoding.calibration import Calibration, Check, check_profile, validate_pairs
+from blockpilot_rl.decoding.calibration import Calibration, measure_and_check, validate_pairs
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.decoding.measuring import measure_latency
@@ -197,10 +197,23 @@ def _measure(config: CalibrateConfig, table: SweepTable | None) -> Calibration:
     console = Console(stderr=True)
     prompts = _check_prompts(config, decoder, arms, console) if config.check else []
     with Progress(console=console, disable=not console.is_terminal) as progress:
-        profile = measure_latency(
-            decoder, arms, contexts, config.repeats, config.seed, _bar(progress, "latency")
+        if not config.check:
+            bar = _bar(progress, "rounds")
+            profile = measure_latency(decoder, arms, contexts, config.repeats, config.seed, bar)
+            return Calibration.of(decoder, profile, None)
+        profile, check = measure_and_check(
+            decoder,
+            arms,
+            prompts,
+            config.check,
+            contexts=contexts,
+            repeats=config.repeats,
+            max_new_tokens=config.max_new_tokens,
+            temperature=config.temperature,
+            noise_seeds=config.noise_seeds(),
+            seed=config.seed,
+            progress=_bar(progress, "decodes"),
         )
-        check = _check(config, decoder, profile, prompts, progress) if config.check else None
     return Calibration.of(decoder, profile, check)
 
 
@@ -221,27 +234,6 @@ def _check_prompts(
     longest = max(ids.shape[1] for ids in prompts)
     decoder.check_length(longest, config.max_new_tokens, max(arms))
     return prompts
-
-
-def _check(
-    config: CalibrateConfig,
-    decoder: Decoder,
-    profile: LatencyProfile,
-    prompts: Sequence[torch.Tensor],
-    progress: Progress,
-) -> Check:
-    """Decode some of the prompts for real."""
-    return check_profile(
-        decoder,
-        profile,
-        prompts,
-        config.check,
-        max_new_tokens=config.max_new_tokens,
-        temperature=config.temperature,
-        noise_seeds=config.noise_seeds(),
-        seed=config.seed,
-        progress=_bar(progress, "check"),
-    )
 
 
 def _bar(progress: Progress, name: str) -> Callable[[int, int], None]:

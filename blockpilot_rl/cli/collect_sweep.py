@@ -349,7 +349,9 @@ def _calibrate(
             f"{config.repeats} on {device} in {dtype}; measuring anew",
         )
     arms, bar = config.sweep_config().arms, _bar(progress, "latency", config.repeats)
-    profile = measure_latency(timed, arms, repeats=config.repeats, seed=config.seed, progress=bar)
+    profile = measure_latency(
+        timed, arms, repeats=config.repeats, seed=config.seed, after_round=bar
+    )
     calibration = Calibration.of(timed, profile, None)
     calibration.save(path)
     return calibration

@@ -14,7 +14,9 @@ import torch
 from scipy.stats import bootstrap
 
 from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.generation import Generation
 from blockpilot_rl.decoding.latency import LatencyProfile
+from blockpilot_rl.decoding.measuring import measure_latency
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.files import check_types, read_json, write_json
@@ -182,59 +184,74 @@ class Check:
         }
 
 
-def check_profile(
+def measure_and_check(
     decoder: Decoder,
-    profile: LatencyProfile,
+    block_sizes: Sequence[int],
     prompts: Sequence[torch.Tensor],
     pairs: int,
     *,
+    contexts: Sequence[int] | None = None,
+    repeats: int = 30,
     max_new_tokens: int = 128,
     temperature: float = 0.0,
     noise_seeds: Sequence[int] = (0,),
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Check:
-    """Decode prompts for real and compare with what the profile predicts.
+) -> tuple[LatencyProfile, Check]:
+    """Measure a profile, decode prompts for real, and compare with what the profile predicts.
 
-    Texts (a prompt with a seed of the noise) and block sizes take turns, so that each is used about
-    equally often, and the pairs are decoded in random order, after a warm-up.
+    The decodes take turns with the rounds of the measurement: a shared machine that becomes faster
+    or slower meanwhile does so for both. Texts (a prompt with a seed of the noise) and block sizes
+    take turns, too, so that each is used about equally often, and the pairs are decoded in random
+    order.
 
     Args:
-        decoder: The decoder that the profile was measured with.
-        profile: The profile.
+        decoder: The decoder.
+        block_sizes: Sizes to measure and to decode with, increasing from 1.
         prompts: Token ids of each prompt, `[1, n]`.
         pairs: Number of different pairs of text and block size to decode.
+        contexts: Context lengths to measure, as `measure_latency` takes them.
+        repeats: Rounds of the measurement.
         max_new_tokens: Budget of each decode.
         temperature: To decode at; 0 is greedy.
         noise_seeds: Every prompt is sampled with each of these.
-        seed: Of the choice and the order of the pairs.
-        progress: Called with the finished pairs and their total.
+        seed: Of the choice of the pairs and of every order.
+        progress: Called with the finished decodes and their total.
 
     Raises:
-        BlockPilotError: If there are fewer pairs than that, or every text ends with its first
-            token.
+        BlockPilotError: If there are fewer pairs than that, every text ends with its first token,
+            or `measure_latency` refuses the grid.
     """
-    sizes = profile.block_sizes
     texts = list(product(prompts, noise_seeds))
-    validate_pairs(pairs, len(texts), len(sizes))
-    chosen = _pairs(len(texts), len(sizes), pairs, np.random.default_rng(seed))
-    decoder.warm_up(sizes, sampling=Sampling(temperature))
+    validate_pairs(pairs, len(texts), len(block_sizes))
+    chosen = _pairs(len(texts), len(block_sizes), pairs, np.random.default_rng(seed))
+    decoder.warm_up(block_sizes, sampling=Sampling(temperature))
+    decoded: list[Generation] = []
+
+    def decode_some(rounds: int, total: int) -> None:
+        for text, column in chosen[len(decoded) : pairs * rounds // total]:
+            prompt, noise_seed = texts[text]
+            sampling = Sampling(temperature, seed=noise_seed)
+            prefill = decoder.prefill(prompt, max_new_tokens, max(block_sizes), sampling)
+            decoded.append(decoder.decode(prefill, block_sizes[column]))
+            progress(len(decoded), pairs)
+
+    profile = measure_latency(decoder, block_sizes, contexts, repeats, seed, decode_some)
     decodes = []
-    for done, (text, column) in enumerate(chosen, start=1):
-        size, (prompt, noise_seed) = sizes[column], texts[text]
-        sampling = Sampling(temperature, seed=noise_seed)
-        prefill = decoder.prefill(prompt, max_new_tokens, max(sizes), sampling)
-        generation = decoder.decode(prefill, size)
-        length, emitted = prefill.prompt_tokens, generation.accepted[1:]
+    for (text, column), generation in zip(chosen, decoded, strict=True):
+        size, length, emitted = (
+            block_sizes[column],
+            texts[text][0].shape[1],
+            generation.accepted[1:],
+        )
         if emitted:
-            predicted = profile.decode_seconds(size, length, emitted, not sampling.is_greedy)
+            predicted = profile.decode_seconds(size, length, emitted, temperature > 0)
             decodes.append(
                 Decoded(size, length, sum(emitted), predicted, generation.decode_seconds)
             )
-        progress(done, pairs)
     if not decodes:
         raise BlockPilotError("every text of the check ended with its first token; nothing to time")
-    return Check(tuple(decodes), pairs - len(decodes), temperature)
+    return profile, Check(tuple(decodes), pairs - len(decodes), temperature)
 
 
 def validate_pairs(pairs: int, texts: int, sizes: int) -> None:

@@ -43,7 +43,7 @@ def measure_latency(
     contexts: Sequence[int] | None = None,
     repeats: int = 30,
     seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    after_round: Callable[[int, int], None] = lambda done, total: None,
 ) -> LatencyProfile:
     """Measure the profile of a decoder on its device.
 
@@ -54,7 +54,7 @@ def measure_latency(
         repeats: Rounds over the whole grid. Intervals, and smoothing along the block size, need two
             or more.
         seed: Of the order within rounds.
-        progress: Called with the finished rounds and their total.
+        after_round: Called with the finished rounds and their total; what it does is not timed.
 
     Raises:
         BlockPilotError: If the grid is empty or does not fit the models.
@@ -92,7 +92,7 @@ def measure_latency(
                 warm = _at_temperature(decoder, prefills[shortest], repeat)
                 noise[b, repeat] = _seconds(partial(_make_noise, decoder, warm, size)) / size
                 sampled[:, b, repeat] = _time_step(decoder, warm, size)
-        progress(repeat + 1, repeats)
+        after_round(repeat + 1, repeats)
     draft, verify = steps
     added = np.median(sampled - steps[:, shortest], axis=2)
     return LatencyProfile(

@@ -3,21 +3,22 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from itertools import groupby
 
 import numpy as np
 import pytest
 import torch
 
+from blockpilot_rl.decoding import measuring
 from blockpilot_rl.decoding.calibration import (
     Calibration,
     Check,
     Decoded,
     _pairs,
-    check_profile,
     describe_device,
+    measure_and_check,
 )
 from blockpilot_rl.decoding.decoder import Decoder
-from blockpilot_rl.decoding.latency import SamplingCost
 from blockpilot_rl.decoding.measuring import measure_latency
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
@@ -37,8 +38,8 @@ def profile(decoder):
 
 
 def test_a_calibration_survives_its_file(decoder, profile, tmp_path):
-    check = Check((Decoded(2, 10, 20, 0.9, 1.0), Decoded(8, 10, 20, 1.05, 1.0)), 1)
-    saved = Calibration.of(decoder, profile, check)
+    made = Check((Decoded(2, 10, 20, 0.9, 1.0), Decoded(8, 10, 20, 1.05, 1.0)), 1)
+    saved = Calibration.of(decoder, profile, made)
     saved.save(tmp_path / "profile.json")
     loaded = Calibration.load(tmp_path / "profile.json")
     assert loaded.latency == profile
@@ -54,79 +55,91 @@ def test_a_calibration_survives_its_file(decoder, profile, tmp_path):
 def test_errors_of_predictions():
     """Ratios 0.9, 1.05, 1.1 and 1.0: errors 10, 5, 10 and 0 percent."""
     decodes = [(2, 0.9), (2, 1.05), (8, 1.1), (8, 1.0)]
-    check = Check(tuple(Decoded(size, 10, 20, 2 * ratio, 2.0) for size, ratio in decodes))
-    assert check.median_error == pytest.approx(0.075)
-    low, high = check.interval()
+    made = Check(tuple(Decoded(size, 10, 20, 2 * ratio, 2.0) for size, ratio in decodes))
+    assert made.median_error == pytest.approx(0.075)
+    low, high = made.interval()
     assert 0 <= low < 0.075 < high <= 0.1 + 1e-9
-    values = check.to_dict()
+    values = made.to_dict()
     assert values["bias"] == pytest.approx(0.025)
     assert values["by_block_size"] == pytest.approx({2: -0.025, 8: 0.05})
-    assert np.isnan(Check(check.decodes[:1]).interval()).all()
+    assert np.isnan(Check(made.decodes[:1]).interval()).all()
 
 
-def test_real_decodes_are_checked(decoder, profile):
+def check(decoder, prompts, pairs, **settings):
+    quick = {"contexts": (16, 48), "repeats": 2, "max_new_tokens": 12}
+    return measure_and_check(decoder, SIZES, prompts, pairs, **{**quick, **settings})
+
+
+def test_real_decodes_are_checked(decoder):
     prompts = [encode(decoder.pair, text) for text in PROMPTS[1:]]
     seen = []
-    check = check_profile(
-        decoder, profile, prompts, 7, max_new_tokens=12, progress=lambda *at: seen.append(at)
-    )
-    assert seen[-1] == (7, 7)
-    assert (len(check.decodes), check.untimed) == (7, 0)
-    counts = np.unique([item.block_size for item in check.decodes], return_counts=True)
+    profile, found = check(decoder, prompts, 7, progress=lambda *at: seen.append(at))
+    assert seen == [(done, 7) for done in range(1, 8)]
+    assert profile.medians["repeats"] == 2
+    assert (len(found.decodes), found.untimed) == (7, 0)
+    counts = np.unique([item.block_size for item in found.decodes], return_counts=True)
     assert counts[0].tolist() == list(SIZES)
     assert set(counts[1].tolist()) == {2, 3}
-    for item in check.decodes:
+    for item in found.decodes:
         assert item.tokens == 11
         assert item.measured > 0
-    first = check.decodes[0]
-    prompt = next(ids for ids in prompts if ids.shape[1] == first.prompt_tokens)
-    accepted = decoder.generate(prompt, first.block_size, 12).accepted[1:]
-    predicted = profile.decode_seconds(first.block_size, first.prompt_tokens, accepted)
-    assert first.predicted == pytest.approx(predicted)
+        prompt = next(ids for ids in prompts if ids.shape[1] == item.prompt_tokens)
+        accepted = decoder.generate(prompt, item.block_size, 12).accepted[1:]
+        predicted = profile.decode_seconds(item.block_size, item.prompt_tokens, accepted)
+        assert item.predicted == pytest.approx(predicted)
 
 
-def test_sampled_decodes_are_checked(decoder, profile):
+def test_decodes_take_turns_with_the_rounds_of_the_profile(decoder, monkeypatch):
+    """A machine that drifts between the two would make a true profile look wrong."""
+    events, decode = [], decoder.decode
+    monkeypatch.setattr(decoder, "decode", lambda *at: events.append("decode") or decode(*at))
+    time_step = measuring._time_step
+    monkeypatch.setattr(
+        measuring, "_time_step", lambda *at: events.append("step") or time_step(*at)
+    )
+    check(decoder, [encode(decoder.pair, text) for text in PROMPTS[1:]], 7, repeats=3)
+    turns = [(kind, len(list(run))) for kind, run in groupby(events)]
+    assert turns == [("step", 9), ("decode", 2)] * 2 + [("step", 9), ("decode", 3)]
+
+
+def test_sampled_decodes_are_checked(decoder):
     """Each prompt with each seed is a text of its own, and sampling has its price."""
     prompts = [encode(decoder.pair, text) for text in PROMPTS[1:3]]
-    dear = dataclasses.replace(profile, sampling=SamplingCost((1.0, 0.0), (2.0, 0.5), 0.25))
-    check = check_profile(
-        decoder, dear, prompts, 12, max_new_tokens=12, temperature=1.0, noise_seeds=(3, 5)
-    )
-    assert len(check.decodes) + check.untimed == 12
-    assert check.to_dict()["temperature"] == 1.0
+    profile, found = check(decoder, prompts, 12, temperature=1.0, noise_seeds=(3, 5))
+    assert len(found.decodes) + found.untimed == 12
+    assert found.to_dict()["temperature"] == 1.0
     expected = []
     for prompt in prompts:
         for seed in (3, 5):
             for size in SIZES:
                 sampling = Sampling(1.0, seed=seed)
                 accepted = decoder.generate(prompt, size, 12, sampling).accepted[1:]
-                expected.append(dear.decode_seconds(size, prompt.shape[1], accepted, sampled=True))
-    assert sorted(item.predicted for item in check.decodes) == pytest.approx(
+                length = prompt.shape[1]
+                expected.append(profile.decode_seconds(size, length, accepted, sampled=True))
+    assert sorted(item.predicted for item in found.decodes) == pytest.approx(
         sorted(seconds for seconds in expected if seconds > 0)
     )
-    assert check.decodes[0].predicted > 3
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_what_is_checked_was_warmed_up(decoder, profile, warmed, temperature):
+def test_what_is_checked_was_warmed_up(decoder, warmed, temperature):
     prompt = encode(decoder.pair, PROMPTS[1])
-    check_profile(decoder, profile, [prompt], 3, max_new_tokens=4, temperature=temperature)
+    check(decoder, [prompt], 3, max_new_tokens=4, temperature=temperature)
     assert warmed == [True] * 3
 
 
-def test_texts_without_a_decode_are_counted(trained, profile):
+def test_texts_without_a_decode_are_counted(trained):
     """A text that ends with its first token has nothing to time."""
     first = int(Decoder(trained).prefill(encode(trained, PROMPTS[0]), 2).first_token)
     stopping = Decoder(dataclasses.replace(trained, stop_token_ids=(first,)))
-    prompts = [encode(trained, PROMPTS[0])]
     with pytest.raises(BlockPilotError, match="every text of the check ended"):
-        check_profile(stopping, profile, prompts, 2, max_new_tokens=4)
+        check(stopping, [encode(trained, PROMPTS[0])], 2, max_new_tokens=4)
 
 
 @pytest.mark.parametrize("pairs", [0, 4])
-def test_too_many_pairs(decoder, profile, pairs):
+def test_too_many_pairs(decoder, pairs):
     with pytest.raises(BlockPilotError, match="1 texts and 3 block sizes make 1 to 3"):
-        check_profile(decoder, profile, [encode(decoder.pair, "a b")], pairs)
+        check(decoder, [encode(decoder.pair, "a b")], pairs)
 
 
 @pytest.mark.parametrize(("prompts", "sizes", "count"), [(5, 3, 15), (3, 7, 20), (100, 10, 100)])
@@ -181,8 +194,8 @@ def test_a_damaged_calibration_names_its_file(decoder, profile, tmp_path, change
 
 def test_a_check_of_a_single_decode_survives_its_file(decoder, profile, tmp_path):
     """It has no interval, for which JSON has no number."""
-    check = Check((Decoded(2, 10, 20, 0.9, 1.0),))
-    Calibration.of(decoder, profile, check).save(tmp_path / "profile.json")
+    made = Check((Decoded(2, 10, 20, 0.9, 1.0),))
+    Calibration.of(decoder, profile, made).save(tmp_path / "profile.json")
     loaded = Calibration.load(tmp_path / "profile.json").check
     assert loaded is not None
     assert np.isnan(loaded["interval"]).all()

@@ -113,7 +113,7 @@ def test_progress_and_no_cuda_call_on_a_cpu(decoder, monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: pytest.fail("a CUDA call"))
     seen = []
     measure_latency(
-        decoder, (1, 4), contexts=(8, 16), repeats=2, progress=lambda *at: seen.append(at)
+        decoder, (1, 4), contexts=(8, 16), repeats=2, after_round=lambda *at: seen.append(at)
     )
     assert seen == [(1, 2), (2, 2)]
 
