@@ -20,7 +20,7 @@ from blockpilot_rl.cli.prompt_flags import PromptFlags
 from blockpilot_rl.decoding.calibration import Calibration, measure_and_check, validate_pairs
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.latency import LatencyProfile
-from blockpilot_rl.decoding.measuring import measure_latency
+from blockpilot_rl.decoding.measuring import time_steps
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.tables import TextTable
@@ -198,9 +198,9 @@ def _measure(config: CalibrateConfig, table: SweepTable | None) -> Calibration:
     prompts = _check_prompts(config, decoder, arms, console) if config.check else []
     with Progress(console=console, disable=not console.is_terminal) as progress:
         if not config.check:
-            bar = _bar(progress, "rounds")
-            profile = measure_latency(decoder, arms, contexts, config.repeats, config.seed, bar)
-            return Calibration.of(decoder, profile, None)
+            bar = _bar(progress, "steps")
+            times = time_steps(decoder, arms, contexts, config.repeats, config.seed, bar)
+            return Calibration.of(decoder, times.profile(), None)
         profile, check = measure_and_check(
             decoder,
             arms,
@@ -313,7 +313,8 @@ def _check_lines(calibration: Calibration) -> list[str]:
     lines = [
         f"Predicted decode time is off by {check['median_error']:.1%} in the median of "
         f"{check['pairs']} real decodes at temperature {check['temperature']:g} (95% interval "
-        f"{low:.1%} to {high:.1%}), bias {check['bias']:+.1%}"
+        f"{low:.1%} to {high:.1%}), bias {check['bias']:+.1%}, at the speed that steps beside each "
+        f"had; by {check['unadjusted_error']:.1%} at the median speed"
     ]
     if check["untimed"]:
         lines.append(f"{check['untimed']} further texts ended with their first token")

@@ -19,7 +19,7 @@ from blockpilot_rl.cli.prompt_flags import LabelledPromptFlags
 from blockpilot_rl.cli.sweep_report import describe
 from blockpilot_rl.decoding.calibration import Calibration, describe_device
 from blockpilot_rl.decoding.decoder import Decoder
-from blockpilot_rl.decoding.measuring import measure_latency
+from blockpilot_rl.decoding.measuring import time_steps
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import remove_leftovers
@@ -322,7 +322,7 @@ def _timed(config: CollectSweepConfig, decoder: Decoder, dtype: str) -> Decoder:
     return Decoder(config.pair_loader(dtype, config.device)())
 
 
-def _bar(progress: Progress, name: str, total: int) -> Callable[[int, int], None]:
+def _bar(progress: Progress, name: str, total: int | None = None) -> Callable[[int, int], None]:
     task = progress.add_task(name, total=total)
     return lambda done, total: progress.update(task, completed=done, total=total)
 
@@ -348,11 +348,9 @@ def _calibrate(
             f"{path} was measured in {repeats} rounds on {saved.device} in {saved.dtype}, not in "
             f"{config.repeats} on {device} in {dtype}; measuring anew",
         )
-    arms, bar = config.sweep_config().arms, _bar(progress, "latency", config.repeats)
-    profile = measure_latency(
-        timed, arms, repeats=config.repeats, seed=config.seed, after_round=bar
-    )
-    calibration = Calibration.of(timed, profile, None)
+    arms, bar = config.sweep_config().arms, _bar(progress, "latency")
+    times = time_steps(timed, arms, None, config.repeats, config.seed, bar)
+    calibration = Calibration.of(timed, times.profile(), None)
     calibration.save(path)
     return calibration
 

@@ -16,11 +16,13 @@ from scipy.stats import bootstrap
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.generation import Generation
 from blockpilot_rl.decoding.latency import LatencyProfile
-from blockpilot_rl.decoding.measuring import measure_latency
+from blockpilot_rl.decoding.measuring import time_steps
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.files import check_types, read_json, write_json
 from blockpilot_rl.provenance import provenance
+
+CHECK_NUMBERS = ("median_error", "unadjusted_error", "bias", "temperature")
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,7 @@ class Decoded:
         prompt_tokens: Length of the prompt.
         tokens: Tokens emitted behind prefill.
         predicted: Seconds by the profile.
+        slowness: How slow the machine was at that moment (`StepTimes.slowness`).
         measured: Seconds by the clock.
     """
 
@@ -122,6 +125,7 @@ class Decoded:
     prompt_tokens: int
     tokens: int
     predicted: float
+    slowness: float
     measured: float
 
 
@@ -141,13 +145,23 @@ class Check:
 
     @property
     def ratios(self) -> np.ndarray:
-        """Predicted / measured seconds of each decode."""
-        return np.array([item.predicted / item.measured for item in self.decodes])
+        """Predicted / measured seconds of each decode, at the machine's speed of that moment.
+
+        A shared machine becomes faster and slower by tens of percent within minutes, which no
+        profile can know. What it knows is what a decode costs beside the steps that it sums up.
+        """
+        return np.array([item.predicted * item.slowness / item.measured for item in self.decodes])
 
     @property
     def median_error(self) -> float:
-        """Median of |predicted / measured - 1|."""
+        """Median of |predicted / measured - 1|, at the machine's speed of the moment."""
         return float(np.median(np.abs(self.ratios - 1)))
+
+    @property
+    def unadjusted_error(self) -> float:
+        """The same with the machine taken to be as fast all the time as in the median."""
+        ratios = np.array([item.predicted / item.measured for item in self.decodes])
+        return float(np.median(np.abs(ratios - 1)))
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
         """Bootstrap interval of the median error; NaN for a single decode."""
@@ -165,8 +179,8 @@ class Check:
     def to_dict(self) -> dict[str, Any]:
         """Render as JSON-ready values.
 
-        `bias` is the median of predicted / measured - 1, which all block sizes share when the
-        machine has become faster or slower since; `by_block_size` tells what they do not share.
+        `bias` is the median of predicted / measured - 1, which all block sizes share;
+        `by_block_size` tells what they do not share.
         """
         sizes = np.array([item.block_size for item in self.decodes])
         return {
@@ -175,6 +189,7 @@ class Check:
             "temperature": self.temperature,
             "median_error": self.median_error,
             "interval": list(self.interval()),
+            "unadjusted_error": self.unadjusted_error,
             "bias": float(np.median(self.ratios) - 1),
             "by_block_size": {
                 int(size): float(np.median(self.ratios[sizes == size]) - 1)
@@ -200,17 +215,17 @@ def measure_and_check(
 ) -> tuple[LatencyProfile, Check]:
     """Measure a profile, decode prompts for real, and compare with what the profile predicts.
 
-    The decodes take turns with the rounds of the measurement: a shared machine that becomes faster
-    or slower meanwhile does so for both. Texts (a prompt with a seed of the noise) and block sizes
-    take turns, too, so that each is used about equally often, and the pairs are decoded in random
-    order.
+    The decodes come between the timed steps, so that each can be compared with what steps cost at
+    that moment: a shared machine becomes faster and slower meanwhile. Texts (a prompt with a seed
+    of the noise) and block sizes take turns, so that each is used about equally often, and the
+    pairs are decoded in random order.
 
     Args:
         decoder: The decoder.
         block_sizes: Sizes to measure and to decode with, increasing from 1.
         prompts: Token ids of each prompt, `[1, n]`.
         pairs: Number of different pairs of text and block size to decode.
-        contexts: Context lengths to measure, as `measure_latency` takes them.
+        contexts: Context lengths to measure, as `time_steps` takes them.
         repeats: Rounds of the measurement.
         max_new_tokens: Budget of each decode.
         temperature: To decode at; 0 is greedy.
@@ -220,35 +235,33 @@ def measure_and_check(
 
     Raises:
         BlockPilotError: If there are fewer pairs than that, every text ends with its first token,
-            or `measure_latency` refuses the grid.
+            or `time_steps` refuses the grid.
     """
     texts = list(product(prompts, noise_seeds))
     validate_pairs(pairs, len(texts), len(block_sizes))
     chosen = _pairs(len(texts), len(block_sizes), pairs, np.random.default_rng(seed))
     decoder.warm_up(block_sizes, sampling=Sampling(temperature))
     decoded: list[Generation] = []
+    moments: list[int] = []
 
-    def decode_some(rounds: int, total: int) -> None:
-        for text, column in chosen[len(decoded) : pairs * rounds // total]:
+    def decode_some(step: int, total: int) -> None:
+        for text, column in chosen[len(decoded) : pairs * step // total]:
             prompt, noise_seed = texts[text]
             sampling = Sampling(temperature, seed=noise_seed)
             prefill = decoder.prefill(prompt, max_new_tokens, max(block_sizes), sampling)
             decoded.append(decoder.decode(prefill, block_sizes[column]))
+            moments.append(step)
             progress(len(decoded), pairs)
 
-    profile = measure_latency(decoder, block_sizes, contexts, repeats, seed, decode_some)
-    decodes = []
-    for (text, column), generation in zip(chosen, decoded, strict=True):
-        size, length, emitted = (
-            block_sizes[column],
-            texts[text][0].shape[1],
-            generation.accepted[1:],
-        )
+    times = time_steps(decoder, block_sizes, contexts, repeats, seed, decode_some)
+    profile, decodes = times.profile(), []
+    for (text, column), generation, moment in zip(chosen, decoded, moments, strict=True):
+        size, length = block_sizes[column], texts[text][0].shape[1]
+        emitted = generation.accepted[1:]
         if emitted:
             predicted = profile.decode_seconds(size, length, emitted, temperature > 0)
-            decodes.append(
-                Decoded(size, length, sum(emitted), predicted, generation.decode_seconds)
-            )
+            slow, measured = times.slowness(moment), generation.decode_seconds
+            decodes.append(Decoded(size, length, sum(emitted), predicted, slow, measured))
     if not decodes:
         raise BlockPilotError("every text of the check ended with its first token; nothing to time")
     return profile, Check(tuple(decodes), pairs - len(decodes), temperature)
@@ -316,7 +329,7 @@ def _read_check(values: Any) -> dict[str, Any]:
     try:
         low, high = (float("nan") if end is None else float(end) for end in values["interval"])
         read = {**values, "interval": [low, high]}
-        read |= {name: float(values[name]) for name in ("median_error", "bias", "temperature")}
+        read |= {name: float(values[name]) for name in CHECK_NUMBERS}
         read |= {name: int(values[name]) for name in ("pairs", "untimed")}
     except (KeyError, OverflowError, TypeError, ValueError) as error:
         raise BlockPilotError(

@@ -3,7 +3,8 @@
 Times are medians over a grid of block size and context length, with all cells interleaved in random
 order within each round, so that the drift of a shared machine hits all alike. The medians are
 smoothed as `blockpilot_rl.decoding.smoothing` describes. What a temperature adds is the difference
-between a step that samples and one that does not, in the same round.
+between a step that samples and one that does not, in the same round. The order is kept, so that it
+can be told how slow the machine was at any moment of the measurement.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -36,16 +38,96 @@ def default_contexts(limit: int) -> tuple[int, ...]:
     return tuple(longest // part for part in (8, 4, 2, 1))
 
 
+@dataclass(frozen=True)
+class StepTimes:
+    """Seconds of every step that was timed, of `R` rounds over `C` contexts and `S` block sizes.
+
+    Attributes:
+        block_sizes: The sizes.
+        contexts: The context lengths, in tokens.
+        steps: Of drafting and of verifying, `[2, C, S, R]`.
+        sampled: The same at a temperature, behind the shortest context, `[2, S, R]`.
+        noise: Of making the noise of a position, `[S, R]`.
+        read: Of the drafter's first reading of a prompt, `[C, 1, R]`.
+        order: The cells of each round as they came, `[R, (C + 1) * S]`: cell `c * S + b` is size
+            `b` behind context `c`, or at a temperature where `c` is `C`.
+    """
+
+    block_sizes: tuple[int, ...]
+    contexts: tuple[int, ...]
+    steps: np.ndarray
+    sampled: np.ndarray
+    noise: np.ndarray
+    read: np.ndarray
+    order: np.ndarray
+
+    @classmethod
+    def empty(
+        cls,
+        block_sizes: Sequence[int],
+        contexts: Sequence[int],
+        repeats: int,
+        rng: np.random.Generator,
+    ) -> StepTimes:
+        """Zero seconds everywhere, and a random order."""
+        sizes, lengths = len(block_sizes), len(contexts)
+        cells = np.tile(np.arange((lengths + 1) * sizes), (repeats, 1))
+        return cls(
+            tuple(block_sizes),
+            tuple(contexts),
+            steps=np.zeros((2, lengths, sizes, repeats)),
+            sampled=np.zeros((2, sizes, repeats)),
+            noise=np.zeros((sizes, repeats)),
+            read=np.zeros((lengths, 1, repeats)),
+            order=rng.permuted(cells, axis=1),
+        )
+
+    def slowness(self, step: int, around: int = 15) -> float:
+        """How slow the machine was at a moment: 1.1 if steps took a tenth longer than usual.
+
+        It is the median, over the steps next to it, of a step's time by the median time of its
+        cell.
+
+        Args:
+            step: The moment: so many steps had been timed.
+            around: Steps before and behind the moment to look at, each.
+        """
+        seconds = np.concatenate([self.steps.sum(axis=0), self.sampled.sum(axis=0)[None]])
+        ratios = (seconds / np.median(seconds, axis=2, keepdims=True)).reshape(-1, len(self.order))
+        in_turn = np.take_along_axis(ratios.T, self.order, axis=1).ravel()
+        return float(np.median(in_turn[max(0, step - around) : step + around]))
+
+    def profile(self) -> LatencyProfile:
+        """Fit the profile."""
+        draft, verify = self.steps
+        shortest = int(np.argmin(self.contexts))
+        added = np.median(self.sampled - self.steps[:, shortest], axis=2)
+        return LatencyProfile(
+            block_sizes=self.block_sizes,
+            draft=_pairs(_draft_lines(self.block_sizes, self.contexts, draft)),
+            verify=_pairs(smooth_lines(self.block_sizes, self.contexts, verify)),
+            read_prompt=_pairs(smooth_lines((1,), self.contexts, self.read))[0],
+            medians={
+                "contexts": list(self.contexts),
+                "repeats": len(self.order),
+                **medians_with_intervals("draft", draft),
+                **medians_with_intervals("verify", verify),
+                "sampling": dict(zip(("draft", "verify"), added.tolist(), strict=True)),
+            },
+            sampling=_sampling_cost(self.block_sizes, added, self.noise),
+        )
+
+
 @torch.inference_mode()
-def measure_latency(
+def time_steps(
     decoder: Decoder,
     block_sizes: Sequence[int],
     contexts: Sequence[int] | None = None,
     repeats: int = 30,
     seed: int = 0,
-    after_round: Callable[[int, int], None] = lambda done, total: None,
-) -> LatencyProfile:
-    """Measure the profile of a decoder on its device.
+    after_step: Callable[[int, int], None] = lambda done, total: None,
+) -> StepTimes:
+    """Time a decoder's steps on its device.
 
     Args:
         decoder: The pair's decoder.
@@ -54,7 +136,7 @@ def measure_latency(
         repeats: Rounds over the whole grid. Intervals, and smoothing along the block size, need two
             or more.
         seed: Of the order within rounds.
-        after_round: Called with the finished rounds and their total; what it does is not timed.
+        after_step: Called with the timed steps and their total; what it does is not timed.
 
     Raises:
         BlockPilotError: If the grid is empty or does not fit the models.
@@ -73,42 +155,23 @@ def measure_latency(
     for context in contexts:
         ids = torch.tensor(rng.integers(3, decoder.target.vocab_size, size=(1, context)))
         prefills.append(decoder.prefill(ids.to(decoder.pair.device), 8, max(block_sizes)))
+    times = StepTimes.empty(block_sizes, contexts, repeats, rng)
     # A temperature adds the same behind any context, so it is measured behind the shortest alone.
     shortest = int(np.argmin(contexts))
-    steps = np.zeros((2, len(contexts), len(block_sizes), repeats))
-    sampled = np.zeros((2, len(block_sizes), repeats))
-    noise = np.zeros((len(block_sizes), repeats))
-    read = np.zeros((len(contexts), 1, repeats))
-    for repeat in range(repeats):
-        if decoder.drafter is not None:
+    for done, (repeat, turn) in enumerate(np.ndindex(times.order.shape), start=1):
+        if decoder.drafter is not None and turn == 0:
             for c, prefill in enumerate(prefills):
-                read[c, 0, repeat] = _seconds(partial(_read_prompt, decoder, prefill))
-        for cell in rng.permutation((len(contexts) + 1) * len(block_sizes)):
-            c, b = divmod(int(cell), len(block_sizes))
-            size = block_sizes[b]
-            if c < len(contexts):
-                steps[:, c, b, repeat] = _time_step(decoder, prefills[c], size)
-            else:
-                warm = _at_temperature(decoder, prefills[shortest], repeat)
-                noise[b, repeat] = _seconds(partial(_make_noise, decoder, warm, size)) / size
-                sampled[:, b, repeat] = _time_step(decoder, warm, size)
-        after_round(repeat + 1, repeats)
-    draft, verify = steps
-    added = np.median(sampled - steps[:, shortest], axis=2)
-    return LatencyProfile(
-        block_sizes=tuple(block_sizes),
-        draft=_pairs(_draft_lines(block_sizes, contexts, draft)),
-        verify=_pairs(smooth_lines(block_sizes, contexts, verify)),
-        read_prompt=_pairs(smooth_lines((1,), contexts, read))[0],
-        medians={
-            "contexts": list(contexts),
-            "repeats": repeats,
-            **medians_with_intervals("draft", draft),
-            **medians_with_intervals("verify", verify),
-            "sampling": dict(zip(("draft", "verify"), added.tolist(), strict=True)),
-        },
-        sampling=_sampling_cost(block_sizes, added, noise),
-    )
+                times.read[c, 0, repeat] = _seconds(partial(_read_prompt, decoder, prefill))
+        c, b = divmod(int(times.order[repeat, turn]), len(block_sizes))
+        size = block_sizes[b]
+        if c < len(contexts):
+            times.steps[:, c, b, repeat] = _time_step(decoder, prefills[c], size)
+        else:
+            warm = _at_temperature(decoder, prefills[shortest], repeat)
+            times.noise[b, repeat] = _seconds(partial(_make_noise, decoder, warm, size)) / size
+            times.sampled[:, b, repeat] = _time_step(decoder, warm, size)
+        after_step(done, times.order.size)
+    return times
 
 
 def _draft_lines(

@@ -51,7 +51,8 @@ def smooth_lines(
         levels = _shrink(sizes, levels, resampled.mean(axis=0))
     # A slope too steep for a level would make the line negative at context 0.
     slopes = np.minimum(common + per_token * sizes, levels / middle)
-    return np.stack([levels - slopes * middle, slopes], axis=1)
+    # Rounding may still take it to -1e-19.
+    return np.stack([np.maximum(levels - slopes * middle, 0.0), slopes], axis=1)
 
 
 def fit_line(places: np.ndarray, levels: np.ndarray) -> np.ndarray:

@@ -151,7 +151,7 @@ def test_wide_intervals_say_that_the_machine_was_busy(call, folder, tmp_path, ca
 def test_what_can_be_known_is_refused_before_measuring(
     call, folder, tmp_path, monkeypatch, capsys, words, message
 ):
-    monkeypatch.setattr(module, "measure_latency", lambda *_, **__: pytest.fail("measured"))
+    monkeypatch.setattr(module, "time_steps", lambda *_, **__: pytest.fail("measured"))
     (tmp_path / "file").touch()
     (tmp_path / "bad.txt").write_text("one\n\n", encoding="utf-8")
     usual = ("--arms", "1,2,8", "--max-new-tokens", 9, "--out", tmp_path / "new")

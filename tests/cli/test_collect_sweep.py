@@ -177,7 +177,7 @@ def test_a_run_that_was_killed_goes_on(call, tmp_path, monkeypatch):
     assert names(tmp_path) == {"sweep.partial"}
     calibration = json.loads((tmp_path / "sweep.partial" / "latency-bfloat16.json").read_text())
     with monkeypatch.context() as patched:
-        patched.setattr(module, "measure_latency", lambda *_, **__: pytest.fail("timed again"))
+        patched.setattr(module, "time_steps", lambda *_, **__: pytest.fail("timed again"))
         assert call() == 0
     assert names(tmp_path) == {"sweep"}
     table = SweepTable.load(tmp_path / "sweep")

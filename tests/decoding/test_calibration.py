@@ -3,7 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from itertools import groupby
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from blockpilot_rl.decoding.calibration import (
     measure_and_check,
 )
 from blockpilot_rl.decoding.decoder import Decoder
-from blockpilot_rl.decoding.measuring import measure_latency
+from blockpilot_rl.decoding.measuring import time_steps
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from tests.tiny_pair import PROMPTS, encode
@@ -34,11 +34,11 @@ def decoder(trained):
 
 @pytest.fixture(scope="module")
 def profile(decoder):
-    return measure_latency(decoder, SIZES, contexts=(16, 48), repeats=2)
+    return time_steps(decoder, SIZES, contexts=(16, 48), repeats=2).profile()
 
 
 def test_a_calibration_survives_its_file(decoder, profile, tmp_path):
-    made = Check((Decoded(2, 10, 20, 0.9, 1.0), Decoded(8, 10, 20, 1.05, 1.0)), 1)
+    made = Check((Decoded(2, 10, 20, 0.9, 1.0, 1.0), Decoded(8, 10, 20, 1.05, 1.0, 1.0)), 1)
     saved = Calibration.of(decoder, profile, made)
     saved.save(tmp_path / "profile.json")
     loaded = Calibration.load(tmp_path / "profile.json")
@@ -55,10 +55,11 @@ def test_a_calibration_survives_its_file(decoder, profile, tmp_path):
 def test_errors_of_predictions():
     """Ratios 0.9, 1.05, 1.1 and 1.0: errors 10, 5, 10 and 0 percent."""
     decodes = [(2, 0.9), (2, 1.05), (8, 1.1), (8, 1.0)]
-    made = Check(tuple(Decoded(size, 10, 20, 2 * ratio, 2.0) for size, ratio in decodes))
+    made = Check(tuple(Decoded(size, 10, 20, ratio, 2.0, 2.0) for size, ratio in decodes))
     assert made.median_error == pytest.approx(0.075)
     low, high = made.interval()
     assert 0 <= low < 0.075 < high <= 0.1 + 1e-9
+    assert made.unadjusted_error == pytest.approx(0.4875)
     values = made.to_dict()
     assert values["bias"] == pytest.approx(0.025)
     assert values["by_block_size"] == pytest.approx({2: -0.025, 8: 0.05})
@@ -89,17 +90,38 @@ def test_real_decodes_are_checked(decoder):
         assert item.predicted == pytest.approx(predicted)
 
 
-def test_decodes_take_turns_with_the_rounds_of_the_profile(decoder, monkeypatch):
-    """A machine that drifts between the two would make a true profile look wrong."""
-    events, decode = [], decoder.decode
+def test_decodes_come_between_the_timed_steps(decoder, monkeypatch):
+    """They meet the machine as the steps beside them do."""
+    events, decode, time_step = [], decoder.decode, measuring._time_step
     monkeypatch.setattr(decoder, "decode", lambda *at: events.append("decode") or decode(*at))
-    time_step = measuring._time_step
     monkeypatch.setattr(
         measuring, "_time_step", lambda *at: events.append("step") or time_step(*at)
     )
-    check(decoder, [encode(decoder.pair, text) for text in PROMPTS[1:]], 7, repeats=3)
-    turns = [(kind, len(list(run))) for kind, run in groupby(events)]
-    assert turns == [("step", 9), ("decode", 2)] * 2 + [("step", 9), ("decode", 3)]
+    check(decoder, [encode(decoder.pair, text) for text in PROMPTS[1:]], 6)
+    assert events == (["step"] * 3 + ["decode"]) * 6
+
+
+def test_a_machine_that_drifts_is_allowed_for(decoder, monkeypatch):
+    """Steps and decodes take ever longer, up to four times: it is the machine, not they."""
+    speed = SimpleNamespace(now=1.0)
+
+    def time_step(decoder, prefill, size):
+        steps.append(size)
+        speed.now = 1 + len(steps) / 45
+        return 0.0, speed.now * (1 + size)
+
+    def decode(prefill, size):
+        generation = real_decode(prefill, size)
+        seconds = speed.now * (1 + size)
+        passes = [dataclasses.replace(each, seconds=seconds) for each in generation.passes]
+        return dataclasses.replace(generation, passes=passes)
+
+    steps, real_decode = [], decoder.decode
+    monkeypatch.setattr(measuring, "_time_step", time_step)
+    monkeypatch.setattr(decoder, "decode", decode)
+    found = check(decoder, [encode(decoder.pair, text) for text in PROMPTS[1:]], 9, repeats=15)[1]
+    assert found.median_error < 0.05
+    assert found.unadjusted_error > 0.2
 
 
 def test_sampled_decodes_are_checked(decoder):
@@ -194,7 +216,7 @@ def test_a_damaged_calibration_names_its_file(decoder, profile, tmp_path, change
 
 def test_a_check_of_a_single_decode_survives_its_file(decoder, profile, tmp_path):
     """It has no interval, for which JSON has no number."""
-    made = Check((Decoded(2, 10, 20, 0.9, 1.0),))
+    made = Check((Decoded(2, 10, 20, 0.9, 1.0, 1.0),))
     Calibration.of(decoder, profile, made).save(tmp_path / "profile.json")
     loaded = Calibration.load(tmp_path / "profile.json").check
     assert loaded is not None

@@ -11,7 +11,7 @@ import torch
 from blockpilot_rl.decoding import sampling
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.latency import LatencyProfile, SamplingCost, noise_positions
-from blockpilot_rl.decoding.measuring import _sampling_cost, default_contexts, measure_latency
+from blockpilot_rl.decoding.measuring import StepTimes, _sampling_cost, default_contexts, time_steps
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.sweeps.prompts import builtin_suite
@@ -25,7 +25,7 @@ def decoder(trained):
 
 @pytest.fixture(scope="module")
 def measured(decoder):
-    return measure_latency(decoder, (1, 2, 8), contexts=(16, 48), repeats=3)
+    return time_steps(decoder, (1, 2, 8), contexts=(16, 48), repeats=3).profile()
 
 
 def test_what_is_measured(measured):
@@ -66,7 +66,7 @@ def test_what_a_temperature_adds_is_measured(decoder, monkeypatch):
     monkeypatch.setattr(Sampling, "choose", slowly(0.004, Sampling.choose))
     monkeypatch.setattr(Sampling, "propose", slowly(0.002, Sampling.propose))
     monkeypatch.setattr(sampling, "gumbel", lambda *place: time.sleep(0.003) or gumbel(*place))
-    profile = measure_latency(decoder, (1, 2, 8), contexts=(16, 48), repeats=5)
+    profile = time_steps(decoder, (1, 2, 8), contexts=(16, 48), repeats=5).profile()
     assert profile.sampling is not None
     draft, verify = profile.sampling.lines((8,))
     assert verify[0] > 0.75 * 8 * 0.004
@@ -102,8 +102,24 @@ def test_noise_is_made_for_the_positions_that_are_priced(decoder, monkeypatch):
         assert len(set(made)) == len(made)
 
 
+def test_how_slow_the_machine_was():
+    """Three times as slow from the middle of the third of five rounds on, whatever is timed."""
+    times = StepTimes.empty((1, 8), (16, 48), 5, np.random.default_rng(0))
+    usual = np.random.default_rng(1).uniform(0.01, 0.1, size=(3, 2, 2))
+    for turn, cell in enumerate(times.order.ravel()):
+        (c, b), repeat = divmod(int(cell), 2), turn // 6
+        step = times.sampled[:, b] if c == 2 else times.steps[:, c, b]
+        step[:, repeat] = usual[c, b] * (3 if turn >= 15 else 1)
+    found = np.array([times.slowness(step, around=3) for step in range(31)])
+    fast, slow = found[:14], found[18:]
+    assert fast.max() <= 1
+    assert slow.min() >= 1
+    assert slow.mean() > 1.5 * fast.mean()
+    assert times.slowness(0, around=3) / times.slowness(30, around=3) == pytest.approx(1 / 3)
+
+
 def test_one_round_has_no_interval(decoder):
-    profile = measure_latency(decoder, (1, 4), contexts=(8, 16), repeats=1)
+    profile = time_steps(decoder, (1, 4), contexts=(8, 16), repeats=1).profile()
     assert "verify_intervals" not in profile.medians
     assert LatencyProfile.from_dict(json.loads(json.dumps(profile.to_dict()))) == profile
 
@@ -112,10 +128,8 @@ def test_progress_and_no_cuda_call_on_a_cpu(decoder, monkeypatch):
     """An unconditional synchronisation fails without a GPU."""
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: pytest.fail("a CUDA call"))
     seen = []
-    measure_latency(
-        decoder, (1, 4), contexts=(8, 16), repeats=2, after_round=lambda *at: seen.append(at)
-    )
-    assert seen == [(1, 2), (2, 2)]
+    time_steps(decoder, (1, 4), contexts=(8, 16), repeats=2, after_step=lambda *at: seen.append(at))
+    assert seen == [(done, 12) for done in range(1, 13)]
 
 
 def test_every_size_is_warmed_up_first(decoder, monkeypatch):
@@ -123,14 +137,14 @@ def test_every_size_is_warmed_up_first(decoder, monkeypatch):
     sizes = []
     warm_up = decoder.warm_up
     monkeypatch.setattr(decoder, "warm_up", lambda s: sizes.append(tuple(s)) or warm_up(s))
-    measure_latency(decoder, (1, 16), contexts=(8, 16), repeats=1)
+    time_steps(decoder, (1, 16), contexts=(8, 16), repeats=1)
     assert sizes == [(1, 16)]
 
 
 def test_measuring_leaves_no_trace(decoder, trained):
     ids = torch.arange(3, 12)[None]
     before = Decoder(trained).generate(ids, 8, 30)
-    measure_latency(decoder, (1, 8), contexts=(8, 16), repeats=1)
+    time_steps(decoder, (1, 8), contexts=(8, 16), repeats=1)
     after = decoder.generate(ids, 8, 30)
     assert (after.tokens, after.accepted) == (before.tokens, before.accepted)
 
@@ -138,7 +152,7 @@ def test_measuring_leaves_no_trace(decoder, trained):
 def test_contexts_fit_the_model(decoder):
     assert default_contexts(10_000) == (128, 256, 512, 1024)
     assert default_contexts(232) == (29, 58, 116, 232)
-    assert measure_latency(decoder, (1, 16), repeats=1).medians["contexts"] == [29, 58, 116, 232]
+    assert time_steps(decoder, (1, 16), repeats=1).contexts == (29, 58, 116, 232)
 
 
 def test_contexts_cover_the_builtin_suite():
@@ -161,12 +175,12 @@ def test_contexts_cover_the_builtin_suite():
 )
 def test_an_empty_grid(decoder, settings):
     with pytest.raises(BlockPilotError, match="two contexts of two or more tokens and one repeat"):
-        measure_latency(decoder, **{"block_sizes": (1, 4), "contexts": (8, 16), **settings})
+        time_steps(decoder, **{"block_sizes": (1, 4), "contexts": (8, 16), **settings})
 
 
 def test_a_target_alone(trained):
     alone = Decoder(dataclasses.replace(trained, drafter=None))
-    profile = measure_latency(alone, (1,), contexts=(8, 16), repeats=1)
+    profile = time_steps(alone, (1,), contexts=(8, 16), repeats=1).profile()
     assert profile.read_prompt == (0.0, 0.0)
     with pytest.raises(BlockPilotError, match="need a drafter"):
-        measure_latency(alone, (1, 2), contexts=(8, 16), repeats=1)
+        time_steps(alone, (1, 2), contexts=(8, 16), repeats=1)
