@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from blockpilot_rl.cli.lists import words
+from blockpilot_rl.cli.pair_flags import device_arg, drafter_arg, dtype_arg, target_arg
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.sampling import Sampling
@@ -45,10 +46,10 @@ class AcceptanceBenchmark:
         "shared", help="drafts at a temperature: with the target's noise, or the most probable"
     )
     seed: int = arg(0, help="of the first prompt's noise; the next has the next seed")
-    dtype: str = arg("bfloat16", help="float32, bfloat16 or float16")
-    device: str = arg("cpu", help="where both models run")
-    target: str | None = arg(None, help="hub id, folder or GGUF file (default: SmolLM2-135M)")
-    drafter: str | None = arg(None, help="hub id or folder (default: the bundled drafter)")
+    dtype: str = dtype_arg("bfloat16")
+    device: str = device_arg()
+    target: str | None = target_arg()
+    drafter: str | None = drafter_arg()
     json: str | None = arg(None, nargs="?", const="-", metavar="FILE", help="write a record")
 
     def __post_init__(self) -> None:

@@ -24,6 +24,7 @@ from rich.table import Table
 from scipy.stats import bootstrap
 
 from blockpilot_rl.cli.lists import whole_numbers
+from blockpilot_rl.cli.pair_flags import device_arg, drafter_arg, dtype_arg, target_arg
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.errors import BlockPilotError
@@ -59,10 +60,10 @@ class DecodeBenchmark:
     prompts: int = arg(40, help="test prompts to decode")
     max_new_tokens: int = arg(96, help="budget of each text")
     block_sizes: str = arg("4,6,8", help="block sizes of our decoding, besides the drafter's own")
-    dtype: str = arg("bfloat16", help="float32, bfloat16 or float16")
-    device: str = arg("cpu", help="where both models run")
-    target: str | None = arg(None, help="hub id, folder or GGUF file (default: SmolLM2-135M)")
-    drafter: str | None = arg(None, help="hub id or folder (default: the bundled drafter)")
+    dtype: str = dtype_arg("bfloat16")
+    device: str = device_arg()
+    target: str | None = target_arg()
+    drafter: str | None = drafter_arg()
     seed: int = arg(0, help="of the order within a prompt")
     json: str | None = arg(None, nargs="?", const="-", metavar="FILE", help="write a record")
 
@@ -74,13 +75,11 @@ class DecodeBenchmark:
         """
         if self.prompts < 2 or self.max_new_tokens < 2:
             raise BlockPilotError("--prompts and --max-new-tokens must be at least 2")
-        if min(self.sizes) < 2:
-            raise BlockPilotError(f"--block-sizes must be at least 2 each, not {self.block_sizes}")
+        self.sizes()
 
-    @property
     def sizes(self) -> tuple[int, ...]:
         """The block sizes."""
-        return whole_numbers(self.block_sizes, "--block-sizes")
+        return whole_numbers(self.block_sizes, "--block-sizes", least=2)
 
 
 def main(config: DecodeBenchmark) -> None:
@@ -141,7 +140,7 @@ def make_ways(pair: Pair, config: DecodeBenchmark) -> dict[str, Way]:
 
     return {
         PLAIN: ours(1),
-        **{block(size): ours(size) for size in (*config.sizes, pair.block_size)},
+        **{block(size): ours(size) for size in (*config.sizes(), pair.block_size)},
         THEIRS: theirs(),
         THEIR_DFLASH: theirs(assistant_model=pair.drafter, speculation_type="dflash"),
     }

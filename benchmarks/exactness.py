@@ -32,6 +32,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from blockpilot_rl.cli.lists import whole_numbers, words
+from blockpilot_rl.cli.pair_flags import device_arg, drafter_arg, dtype_arg, target_arg
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.generation import Prefill
@@ -54,10 +55,10 @@ class ExactnessBenchmark:
     max_new_tokens: int = arg(64, help="budget of each text")
     block_sizes: str = arg("2,4,8,16", help="block sizes to compare with plain decoding")
     temperatures: str = arg("0,1", help="temperatures to decode at; 0 is greedy")
-    dtype: str = arg("float32", help="float32, bfloat16 or float16")
-    device: str = arg("cpu", help="where both models run")
-    target: str | None = arg(None, help="hub id, folder or GGUF file (default: SmolLM2-135M)")
-    drafter: str | None = arg(None, help="hub id or folder (default: the bundled drafter)")
+    dtype: str = dtype_arg("float32")
+    device: str = device_arg()
+    target: str | None = target_arg()
+    drafter: str | None = drafter_arg()
     seed: int = arg(0, help="of the noise, together with each prompt's id")
     json: str | None = arg(None, metavar="FILE", help="write a record, resumably")
 
@@ -71,17 +72,15 @@ class ExactnessBenchmark:
             raise BlockPilotError("give --prompts of at least 1, or a --prompts-file")
         if self.max_new_tokens < 2:
             raise BlockPilotError(f"--max-new-tokens must be at least 2, not {self.max_new_tokens}")
-        if not self.sizes or min(self.sizes) < 2:
-            raise BlockPilotError(f"--block-sizes must be at least 2 each, not {self.block_sizes}")
+        self.sizes()
         if not self.samplings(0):
             raise BlockPilotError("--temperatures must name at least one, such as 0,1")
         if self.json is not None and (Path(self.json).is_dir() or self.json.endswith(".jsonl")):
             raise BlockPilotError(f"--json {self.json} must be a file such as exact.json")
 
-    @property
     def sizes(self) -> tuple[int, ...]:
         """The block sizes."""
-        return whole_numbers(self.block_sizes, "--block-sizes")
+        return whole_numbers(self.block_sizes, "--block-sizes", least=2)
 
     def samplings(self, seed: int) -> list[Sampling]:
         """How tokens are chosen, one way per temperature."""
@@ -150,7 +149,7 @@ def main(config: ExactnessBenchmark) -> int:
         "dtype": str(pair.dtype).removeprefix("torch."),
         "device": pair.device.type,
         "max_new_tokens": config.max_new_tokens,
-        "block_sizes": list(config.sizes),
+        "block_sizes": list(config.sizes()),
         "temperatures": [sampling.temperature for sampling in config.samplings(0)],
         "seed": config.seed,
     }
@@ -163,10 +162,12 @@ def main(config: ExactnessBenchmark) -> int:
                 # A prompt's noise is its own, whatever else is decoded.
                 samplings = config.samplings(config.seed + int(prompt.id[:8], 16))
                 ids = pair.encode(prompt.chat())
-                sizes, budget = config.sizes, config.max_new_tokens
+                sizes, budget = config.sizes(), config.max_new_tokens
                 journal.add(prompt.id, [compare(decoder, ids, s, sizes, budget) for s in samplings])
             progress.advance(task)
-    report = summarise({prompt.id: journal.results[prompt.id] for prompt in prompts}, config.sizes)
+    report = summarise(
+        {prompt.id: journal.results[prompt.id] for prompt in prompts}, config.sizes()
+    )
     show(report)
     if config.json is not None:
         write_json(config.json, {**report, **description, "provenance": provenance()})

@@ -18,6 +18,7 @@ from rich.progress import track
 
 from blockpilot_rl.cli.console import open_console, render
 from blockpilot_rl.cli.lists import whole_numbers, words
+from blockpilot_rl.cli.pair_flags import device_arg, drafter_arg, dtype_arg, target_arg
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.generation import Generation
@@ -48,10 +49,10 @@ class PolicyBenchmark:
     )
     max_new_tokens: int = arg(128, help="budget of each text")
     temperature: float = arg(0.0, help="0 is greedy")
-    dtype: str = arg("bfloat16", help="float32, bfloat16 or float16")
-    device: str = arg("cpu", help="where both models run")
-    target: str | None = arg(None, help="hub id, folder or GGUF file (default: SmolLM2-135M)")
-    drafter: str | None = arg(None, help="hub id or folder (default: the bundled drafter)")
+    dtype: str = dtype_arg("bfloat16")
+    device: str = device_arg()
+    target: str | None = target_arg()
+    drafter: str | None = drafter_arg()
     seed: int = arg(0, help="of the order within a prompt and, with its id, of its noise")
     json: str | None = arg(None, nargs="?", const="-", metavar="FILE", help="write a record")
 
@@ -63,16 +64,14 @@ class PolicyBenchmark:
         """
         if self.prompts < 2 or self.max_new_tokens < 2:
             raise BlockPilotError("--prompts and --max-new-tokens must be at least 2")
-        if min(self.sizes, default=2) < 2:
-            raise BlockPilotError(f"--block-sizes must be at least 2 each, not {self.block_sizes}")
+        self.sizes()
         self.sampling(0)
 
-    @property
     def sizes(self) -> tuple[int, ...]:
         """The fixed sizes that were named."""
         if self.block_sizes is None:
             return ()
-        return whole_numbers(self.block_sizes, "--block-sizes")
+        return whole_numbers(self.block_sizes, "--block-sizes", least=2)
 
     def sampling(self, seed: int) -> Sampling:
         """How tokens are chosen."""
@@ -84,7 +83,7 @@ def main(config: PolicyBenchmark) -> None:
     policy = BlockSizePolicy.from_pretrained(config.policy)
     decoder = Decoder(load_pair(config.target, config.drafter, config.dtype, config.device))
     policy.check_pair(decoder.pair.fingerprint, decoder.pair.template)
-    fixed = sorted({*config.sizes, decoder.pair.block_size} - {policy.config.fallback})
+    fixed = sorted({*config.sizes(), decoder.pair.block_size} - {policy.config.fallback})
     ways: dict[str, int | BlockSizePolicy] = {
         PLAIN: 1,
         **{f"block {size}": size for size in fixed},

@@ -27,6 +27,7 @@ from torch.overrides import TorchFunctionMode
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from blockpilot_rl.cli.lists import whole_numbers
+from blockpilot_rl.cli.pair_flags import device_arg, dtype_arg, target_arg
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.sampling import greedy
@@ -62,9 +63,9 @@ class ProfileBenchmark:
     context: int = arg(128, help="tokens before them")
     repeats: int = arg(40, help="passes to time for each size")
     profiled: int = arg(10, help="passes to profile for each size")
-    dtype: str = arg("bfloat16", help="float32, bfloat16 or float16")
-    device: str = arg("cpu", help="where both models run")
-    target: str | None = arg(None, help="hub id, folder or GGUF file (default: SmolLM2-135M)")
+    dtype: str = dtype_arg("bfloat16")
+    device: str = device_arg()
+    target: str | None = target_arg()
     seed: int = arg(0, help="of the tokens and of the order of the passes")
     json: str | None = arg(None, nargs="?", const="-", metavar="FILE", help="write a record")
 
@@ -74,15 +75,13 @@ class ProfileBenchmark:
         Raises:
             BlockPilotError: If a number is out of range.
         """
-        if not self.sizes or min(self.sizes) < 1:
-            raise BlockPilotError(f"--block-sizes must be at least 1 each, not {self.block_sizes}")
+        self.sizes()
         if min(self.context, self.repeats, self.profiled) < 1:
             raise BlockPilotError("--context, --repeats and --profiled must be at least 1")
 
-    @property
     def sizes(self) -> tuple[int, ...]:
         """The block sizes."""
-        return whole_numbers(self.block_sizes, "--block-sizes")
+        return whole_numbers(self.block_sizes, "--block-sizes", least=1)
 
 
 @torch.inference_mode()
@@ -103,7 +102,7 @@ def main(config: ProfileBenchmark) -> None:
     report = {
         "passes": {
             str(size): describe(seconds[size], matmul[size], parts[size], floor)
-            for size in config.sizes
+            for size in config.sizes()
         },
         "weight_bytes": weights,
         "bandwidth_bytes_per_second": bandwidth,
@@ -123,7 +122,7 @@ def make_passes(decoder: Decoder, config: ProfileBenchmark) -> dict[int, Callabl
     def tokens(n: int) -> torch.Tensor:
         return torch.randint(vocabulary, (1, n), generator=generator).to(device)
 
-    prefill = decoder.prefill(tokens(config.context), max(config.sizes), max_block_size=1)
+    prefill = decoder.prefill(tokens(config.context), max(config.sizes()), max_block_size=1)
 
     def step_of(block: torch.Tensor) -> Callable[[], None]:
         def step() -> None:
@@ -136,7 +135,7 @@ def make_passes(decoder: Decoder, config: ProfileBenchmark) -> dict[int, Callabl
 
         return step
 
-    return {size: step_of(tokens(size)) for size in config.sizes}
+    return {size: step_of(tokens(size)) for size in config.sizes()}
 
 
 class _Products(TorchFunctionMode):

@@ -21,6 +21,7 @@ from rich.table import Table
 from scipy.stats import bootstrap
 
 from blockpilot_rl.cli.lists import whole_numbers
+from blockpilot_rl.cli.pair_flags import device_arg, drafter_arg, dtype_arg, target_arg
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.batched import continue_batch
 from blockpilot_rl.decoding.decoder import Decoder
@@ -47,10 +48,10 @@ class ReplayBenchmark:
     max_new_tokens: int = arg(128, help="budget of each text")
     arms: str = arg(",".join(map(str, DEFAULT_ARMS)), metavar="1,B,…", help="block sizes")
     temperature: float = arg(0.0, help="0 is greedy")
-    dtype: str = arg("float32", help="float32, bfloat16 or float16")
-    device: str = arg("cpu", help="where both models run")
-    target: str | None = arg(None, help="hub id, folder or GGUF file (default: SmolLM2-135M)")
-    drafter: str | None = arg(None, help="hub id or folder (default: the bundled drafter)")
+    dtype: str = dtype_arg("float32")
+    device: str = device_arg()
+    target: str | None = target_arg()
+    drafter: str | None = drafter_arg()
     seed: int = arg(0, help="of the order within a batch, and of sampling")
     json: str | None = arg(None, nargs="?", const="-", metavar="FILE", help="write a record")
 

@@ -15,6 +15,7 @@ from rich.progress import Progress
 
 from blockpilot_rl.cli.console import open_console, render
 from blockpilot_rl.cli.lists import whole_numbers
+from blockpilot_rl.cli.pair_flags import device_arg, drafter_arg, target_arg
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.cli.prompt_flags import PromptFlags
 from blockpilot_rl.decoding.calibration import Calibration, measure_and_check, validate_pairs
@@ -73,12 +74,12 @@ class CalibrateConfig(PromptFlags):
         None, metavar="N,M,…", help="context lengths to measure (default: four up to 1024)"
     )
     repeats: int = arg(30, help="rounds over all block sizes and contexts")
-    target: str | None = arg(None, help="hub id, folder or GGUF file (default: SmolLM2-135M)")
-    drafter: str | None = arg(None, help="hub id or folder (default: the bundled drafter)")
+    target: str | None = target_arg()
+    drafter: str | None = drafter_arg()
     dtype: str | None = arg(
         None, help="dtype of the timed passes (default: the sweep's, or bfloat16)"
     )
-    device: str = arg("cpu", help="where both models run")
+    device: str = device_arg()
     seed: int = arg(0, help="of the order in which everything is timed")
 
     def __post_init__(self) -> None:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from blockpilot_rl.cli.lists import assignments, part_of, whole_numbers
+from blockpilot_rl.cli.pair_flags import device_arg, drafter_arg, target_arg
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.cli.prompt_flags import LabelledPromptFlags
 from blockpilot_rl.cli.sweep_report import describe
@@ -74,11 +75,11 @@ class CollectSweepConfig(LabelledPromptFlags):
         metavar="KEY:VALUE",
         help="options of the chat template, such as enable_thinking:false",
     )
-    target: str | None = arg(None, help="hub id, folder or GGUF file (default: SmolLM2-135M)")
-    drafter: str | None = arg(None, help="hub id or folder (default: the bundled drafter)")
+    target: str | None = target_arg()
+    drafter: str | None = drafter_arg()
     dtype: str = arg("float32", help="dtype of the texts: float32, bfloat16 or float16")
     latency_dtype: str = arg("bfloat16", help="dtype of the timed passes")
-    device: str = arg("cpu", help="where both models run")
+    device: str = device_arg()
     continuations: str | None = arg(
         None, metavar="DIR", help="folder of the target's answers, to keep them for other drafters"
     )

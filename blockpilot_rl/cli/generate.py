@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from blockpilot_rl.cli.lists import assignments
+from blockpilot_rl.cli.pair_flags import device_arg, drafter_arg, dtype_arg, target_arg
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.acceptance import acceptance_warnings, is_repetitive
 from blockpilot_rl.decoding.decoder import Decoder
@@ -34,10 +35,10 @@ class GenerateConfig:
     plain: bool = arg(False, help="decode without a drafter's help (block size 1)")
     block_size: int | None = arg(None, help="decode with this block size")
     policy: str | None = arg(None, metavar="DIR", help="let this policy choose the block size")
-    target: str | None = arg(None, help="hub id, folder or GGUF file (default: SmolLM2-135M)")
-    drafter: str | None = arg(None, help="hub id or folder (default: the bundled drafter)")
-    dtype: str = arg("float32", help="float32, bfloat16 or float16")
-    device: str = arg("cpu", help="where both models run")
+    target: str | None = target_arg()
+    drafter: str | None = drafter_arg()
+    dtype: str = dtype_arg("float32")
+    device: str = device_arg()
     template: list[str] = arg(
         default_factory=list,
         nargs="+",

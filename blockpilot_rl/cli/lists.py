@@ -14,19 +14,23 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def whole_numbers(text: str, flag: str) -> tuple[int, ...]:
+def whole_numbers(text: str, flag: str, least: int = 0) -> tuple[int, ...]:
     """Split `1,2,4` into its numbers.
 
     Args:
         text: The list.
         flag: The flag that gave it, for the message.
+        least: Least number that is allowed.
 
     Raises:
-        BlockPilotError: If a word is not a whole number.
+        BlockPilotError: If there is no word, one is not a whole number, or one is too small.
     """
-    if not all(word.isdecimal() for word in words(text)):
+    if not words(text) or not all(word.isdecimal() for word in words(text)):
         raise BlockPilotError(f"{flag} must be whole numbers such as 1,2,4,8, not {text!r}")
-    return tuple(int(word) for word in words(text))
+    numbers = tuple(int(word) for word in words(text))
+    if any(number < least for number in numbers):
+        raise BlockPilotError(f"{flag} must be at least {least} each, not {text}")
+    return numbers
 
 
 def part_of(text: str) -> tuple[int, int]:

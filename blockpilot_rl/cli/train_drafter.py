@@ -12,6 +12,7 @@ from rich.progress import Progress
 from torch.utils.tensorboard import SummaryWriter
 
 from blockpilot_rl.cli.lists import part_of, whole_numbers, words
+from blockpilot_rl.cli.pair_flags import target_arg
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.forward import target_forward
@@ -38,7 +39,7 @@ class TrainDrafterConfig:
     out: str = arg(
         help="folder of the corpus, the checkpoint and the finished drafter", metavar="DIR"
     )
-    target: str | None = arg(None, help="hub id, folder or GGUF file (default: SmolLM2-135M)")
+    target: str | None = target_arg()
     device: str = arg("cpu", help="where the target runs")
     dtype: str = arg("bfloat16", help="dtype of the target: float32, bfloat16 or float16")
     suite_size: int = arg(12000, help="prompts of the built-in suite; its drafter split is used")

@@ -117,7 +117,7 @@ def test_weights_that_a_pass_reads(tiny):
     ("argv", "message"),
     [
         (["--block-sizes", "0,4"], "--block-sizes must be at least 1 each"),
-        (["--block-sizes", ","], "--block-sizes must be at least 1 each"),
+        (["--block-sizes", ","], "--block-sizes must be whole numbers"),
         (["--repeats", "0"], "must be at least 1"),
     ],
 )

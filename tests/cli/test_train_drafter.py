@@ -181,10 +181,10 @@ def test_other_options_in_the_same_folder_are_refused(
     ("changes", "message"),
     [
         ({"target_layer_ids": "0,3"}, "reads target layers [3], but the target's usable layers"),
-        ({"target_layer_ids": ""}, "at least one layer"),
+        ({"target_layer_ids": ""}, "--target-layer-ids must be whole numbers"),
         ({"target_layer_ids": "a"}, "--target-layer-ids must be whole numbers"),
         ({"block_sizes": "4,1"}, "must be at least 2 each"),
-        ({"block_sizes": ""}, "must be at least 2 each"),
+        ({"block_sizes": ""}, "--block-sizes must be whole numbers"),
         ({"mask_token_id": "64"}, "64 is outside the target's vocabulary"),
         ({"mask_token_id": "1"}, "1 is the target's pad_token_id"),
         ({"steps": "0"}, "steps must be positive"),
