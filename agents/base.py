@@ -102,6 +102,7 @@ class Agent(ABC, Generic[H]):
         *,
         total_timesteps: int | None = None,
         reset_num_timesteps: bool = True,
+        baseline: SweepTable | None = None,
     ) -> AgentT:
         """Learn from recorded prompts.
 
@@ -117,6 +118,7 @@ class Agent(ABC, Generic[H]):
             total_timesteps: Steps to take in this call; None for `planned_timesteps`. Closed forms
                 take none.
             reset_num_timesteps: Whether to begin anew.
+            baseline: Prompts to choose the best fixed size on when it begins; None for `train`.
 
         Returns:
             The agent itself.
@@ -129,7 +131,7 @@ class Agent(ABC, Generic[H]):
             raise BlockPilotError(f"total_timesteps must be at least 1, got {total_timesteps}")
         monitor = monitor or Monitor()
         if reset_num_timesteps or self._problem is None:
-            self._problem = Problem.of(train, self.features)
+            self._problem = Problem.of(train, self.features, baseline)
             self.num_timesteps = 0
         else:
             self._problem.states(train)

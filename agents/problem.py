@@ -38,13 +38,21 @@ class Problem:
     template: dict[str, Any]
 
     @classmethod
-    def of(cls, train: SweepTable, features: Sequence[str]) -> Problem:
-        """Describe the problem that a training split poses."""
+    def of(
+        cls, train: SweepTable, features: Sequence[str], baseline: SweepTable | None = None
+    ) -> Problem:
+        """Describe the problem that a training split poses.
+
+        Args:
+            train: The split.
+            features: State groups to read.
+            baseline: Rows to choose the best fixed size on; None for those of the split.
+        """
         metadata = train.metadata
         return cls(
             arms=train.arms,
             state=metadata.state.select(features),
-            best_fixed=train.arms[best_fixed_by_mean(train)],
+            best_fixed=train.arms[best_fixed_by_mean(train if baseline is None else baseline)],
             fingerprint=metadata.fingerprint,
             target=metadata.target,
             drafter=metadata.drafter,

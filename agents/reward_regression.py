@@ -116,6 +116,7 @@ class RewardRegressionAgent(FullInformationAgent[RewardRegressionHyperparams]):
         alpha, left_out = self._cross_validate(path, gains, ids, monitor)
         self._left_out_arms = left_out[:, len(gains) - len(validation) :]
         weights, intercept = path.fit(alpha)
+        intercept += (gains - path.targets).mean(axis=0)
         self.policy = BlockSizePolicy.from_layers(
             self._policy_config(),
             [(torch.from_numpy(weights.T), torch.from_numpy(intercept))],
@@ -132,12 +133,11 @@ class RewardRegressionAgent(FullInformationAgent[RewardRegressionHyperparams]):
         monitor.conclude(self, validation.select_rows(rows), arms.ravel())
 
     def _ridge_targets(self, tables: list[SweepTable], gains: np.ndarray) -> np.ndarray:
-        """What to fit, `[n, arms]`; its mean is that of the recorded gains whatever it is."""
+        """What to fit, `[n, arms]`; predictions are moved to the mean of the recorded gains."""
         if self.hyperparams.target == "recorded":
             return gains
         speedups = np.concatenate([pooled_speedups(table) for table in tables])
-        pooled = speedups - speedups[:, [self.problem.best_fixed_arm]]
-        return np.asarray(pooled - pooled.mean(axis=0) + gains.mean(axis=0))
+        return np.asarray(speedups - speedups[:, [self.problem.best_fixed_arm]])
 
     def _cross_validate(
         self, path: RidgePath, gains: np.ndarray, ids: np.ndarray, monitor: Monitor
@@ -159,7 +159,9 @@ class RewardRegressionAgent(FullInformationAgent[RewardRegressionHyperparams]):
             fold = (rng.permutation(len(prompts)) % settings.folds)[prompt]
             for part in np.unique(fold):
                 rows = fold == part
-                arms[:, repeat, rows] = path.predict_left_out(alphas, rows).argmax(axis=2)
+                move = (gains - path.targets)[~rows].mean(axis=0)
+                predicted = path.predict_left_out(alphas, rows) + move
+                arms[:, repeat, rows] = predicted.argmax(axis=2)
         earned = gains[np.arange(len(gains)), arms].mean(axis=(1, 2))
         for step, gain in enumerate(earned):
             monitor.scalar("train/cross_validated_gain", float(gain), step)

@@ -1,6 +1,6 @@
 """A policy against fixed block sizes in real decoding, on prompts that it did not learn from.
 
-`python benchmarks/policy.py --policy DIR --prompts 60 --json OUT`, where DIR is an exported policy.
+`python benchmarks/policy.py --prompts 60 --json OUT`; `--policy DIR` takes another policy.
 Every prompt is prefilled once; then plain decoding, each fixed size and the policy, whose decision
 is part of its time, decode behind that prefill in random order. Prompts are of the test split of
 the built-in suite. What counts is the policy's gain in mean speedup over a fixed size, paired by
@@ -39,7 +39,7 @@ PLAIN, BEST, POLICY = "plain", "best fixed", "policy"
 class PolicyBenchmark:
     """Decode test prompts with a policy and with fixed block sizes, interleaved."""
 
-    policy: str = arg(metavar="DIR", help="exported policy")
+    policy: str = arg("bundled", metavar="DIR", help="exported policy, or the bundled one")
     prompts: int = arg(60, help="test prompts to decode")
     groups: str = arg(",".join(GROUPS), metavar="A,B", help="groups of built-in prompts to mix")
     block_sizes: str | None = arg(

@@ -203,8 +203,9 @@ def compare_agents(config: CompareConfig) -> None:
     sweep = _recorded(config)
     rows, remark = select_temperature(sweep, config.temperature)
     splits = Splits.of(rows)
-    # The comparison checks this too, but after minutes of training.
-    refuse_overlap((splits.train, splits.validation), splits.test)
+    # The comparison checks its rows too, but after minutes of training, and not other temperatures.
+    every = Splits.of(sweep)
+    refuse_overlap((every.train, every.validation), every.test)
     for path in (config.json, config.report):
         if path is not None:
             check_output(path)

@@ -25,6 +25,7 @@ from blockpilot_rl.evaluation.ablation import ablation_rows, group_sets
 from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.compare import make_judge
 from blockpilot_rl.evaluation.curves import (
+    FEWEST,
     curve_point,
     decision_counts,
     prompt_counts,
@@ -93,6 +94,7 @@ class Laboratory:
         features: Sequence[str] | None = None,
         prompts: int | None = None,
         decisions: int | None = None,
+        baseline_prompts: int | None = None,
         what: str = "",
     ) -> Trained:
         """Train an agent with every seed and let it choose on the test rows.
@@ -104,6 +106,8 @@ class Laboratory:
             prompts: Number of training prompts to learn from, drawn anew for every seed; None for
                 all.
             decisions: Steps to learn; None for what the algorithm takes by default.
+            baseline_prompts: Number of training prompts to choose the size on that rewards are
+                compared with; None for all.
             what: What it is trained for, to be shown.
 
         Raises:
@@ -116,6 +120,7 @@ class Laboratory:
             hyperparams=self.hyperparams.get(name, {}),
             prompts=prompts,
             decisions=decisions,
+            baseline_prompts=baseline_prompts,
             shuffle=self.shuffle,
         )
         task = self.progress.add_task(f"{name} {what}", total=len(self.seeds))
@@ -273,20 +278,29 @@ class Laboratory:
         return paper_rows(self._judge(splits), fixed, learned)
 
     def _bandit_curve(self, name: str, splits: Splits, trained: Trained) -> list[CurvePoint]:
-        """Let a bandit learner decide less often, and pay for each of its decisions."""
+        """Let a bandit learner decide less often, and pay for each of its decisions.
+
+        The size that its rewards are compared with has to be found, too: on a few prompts with all
+        arms, or, where it decided as often as by default, on all.
+        """
         judge, prompts = self._judge(splits), int(splits.train.rows["id"].nunique())
         agent = self.agent(name)
         fewer = decision_counts(agent.planned_timesteps)[:-1]
         runs = [
-            self.train(name, splits, decisions=count, what=f"with {count} decisions")
+            self.train(
+                name,
+                splits,
+                decisions=count,
+                baseline_prompts=FEWEST,
+                what=f"with {count} decisions",
+            )
             for count in fewer
         ]
         # An algorithm that learns in rounds takes whole ones, so two budgets can be the same.
-        by_decodes = {run.decodes: run.choices for run in (*runs, trained)}
-        price = decodes_per_decision(agent)
+        by_decodes = {run.decodes: run for run in (*runs, trained)}
         return [
-            curve_point(judge, by_decodes[decodes], min(prompts, decodes // price), decodes)
-            for decodes in sorted(by_decodes)
+            curve_point(judge, run.choices, min(prompts, run.decisions), decodes)
+            for decodes, run in sorted(by_decodes.items())
         ]
 
     def _answers(self, splits: Splits, prompts: int) -> dict[bool, int]:

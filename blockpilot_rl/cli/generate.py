@@ -34,7 +34,11 @@ class GenerateConfig:
     prompt_file: str | None = arg(None, metavar="FILE", help="read the prompt from a UTF-8 file")
     plain: bool = arg(False, help="decode without a drafter's help (block size 1)")
     block_size: int | None = arg(None, help="decode with this block size")
-    policy: str | None = arg(None, metavar="DIR", help="let this policy choose the block size")
+    policy: str | None = arg(
+        None,
+        metavar="DIR",
+        help="let this policy choose the block size; `bundled` is one for the default pair",
+    )
     target: str | None = target_arg()
     drafter: str | None = drafter_arg()
     dtype: str = dtype_arg("float32")

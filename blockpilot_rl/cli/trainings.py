@@ -78,21 +78,24 @@ class Learned(NamedTuple):
         validation: Its choices on the validation rows, `[m]`; None if there are none.
         policy: Its pickled policy, as bytes, since torch would pass tensors between processes in
             shared memory, which ends with the process.
-        decodes: Decodes that its decisions cost.
+        decisions: Decisions that it learned from; 0 for one that needs all labels.
+        decodes: Decodes that they cost, with those for the baseline of their rewards.
         notes: Remarks of the learner.
     """
 
     arms: np.ndarray
     validation: np.ndarray | None
     policy: bytes
+    decisions: int
     decodes: int
     notes: list[str]
 
 
 class Trained(NamedTuple):
-    """What an agent chose, and the decodes that its decisions cost (the mean over its seeds)."""
+    """What an agent chose, its decisions and the decodes that they cost (means over its seeds)."""
 
     choices: Choices
+    decisions: int
     decodes: int
 
     @classmethod
@@ -110,7 +113,8 @@ class Trained(NamedTuple):
             ),
             validation=np.stack(validation) if validation else None,
         )
-        return cls(choices, round(np.mean([seed.decodes for seed in seeds])))
+        paid = np.mean([(seed.decisions, seed.decodes) for seed in seeds], axis=0)
+        return cls(choices, *map(round, paid))
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +129,8 @@ class Training:
         prompts: Number of training prompts to learn from, drawn anew for every seed; None for all.
             Of the validation prompts there is the same share.
         decisions: Steps to learn; None for what the algorithm takes by default.
+        baseline_prompts: Number of training prompts to choose the best fixed size on that rewards
+            are compared with; None for all that are learned from.
         shuffle: Whether it learns from shuffled states.
     """
 
@@ -134,6 +140,7 @@ class Training:
     hyperparams: Mapping[str, Any] = field(default_factory=dict)
     prompts: int | None = None
     decisions: int | None = None
+    baseline_prompts: int | None = None
     shuffle: bool = False
 
     def learn(self, seed: int) -> Learned:
@@ -146,14 +153,23 @@ class Training:
             self.algorithm, seed=seed, features=self.features, hyperparams=self.hyperparams
         )
         monitor = _QuietMonitor()
+        train, chosen_on = self.lesson(seed)
+        baseline = train
+        if self.baseline_prompts is not None:
+            baseline = some_prompts(train, self.baseline_prompts, seed)
         with _one_thread():
-            agent.learn(*self.lesson(seed), monitor, total_timesteps=self.decisions)
+            agent.learn(
+                train, chosen_on, monitor, total_timesteps=self.decisions, baseline=baseline
+            )
+        price = decodes_per_decision(agent)
+        labels = len(baseline) * len(baseline.arms) if price == 2 else 0
         test, validation = self.splits.test, self.splits.validation
         return Learned(
             arms=agent.choose(test),
             validation=None if validation is None else agent.choose(validation),
             policy=pickle.dumps(agent.to_policy()),
-            decodes=agent.num_timesteps * decodes_per_decision(agent),
+            decisions=agent.num_timesteps if price else 0,
+            decodes=agent.num_timesteps * price + labels,
             notes=monitor.notes,
         )
 

@@ -9,11 +9,14 @@ import numpy as np
 import torch
 
 from blockpilot_rl.decoding.latency import LatencyProfile
+from blockpilot_rl.decoding.state import compute_state
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import SweepTable
 
 _DECISIONS = 200
+_VOCABULARY = 151_936
+"""Of Qwen3. A sweep does not tell its target's; with fewer tokens a state takes less time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +62,11 @@ class Choices:
     def shares(self, num_arms: int) -> np.ndarray:
         """Share of the seeds that chose each arm on each row, `[n, num_arms]`."""
         return np.asarray((self.arms[:, :, None] == np.arange(num_arms)).mean(axis=0))
+
+    def most_often(self) -> Choices:
+        """The arm that each seed chooses most often, on every row and at no price."""
+        usual = [np.bincount(arms).argmax() for arms in self.arms]
+        return Choices.free(np.repeat(np.array(usual)[:, None], self.arms.shape[1], axis=1))
 
     def check(self, name: str, table: SweepTable) -> None:
         """Refuse choices that were not made on these rows and arms.
@@ -129,6 +137,9 @@ def draft_seconds(table: SweepTable, arms: np.ndarray) -> np.ndarray:
 def time_decisions(policy: BlockSizePolicy, table: SweepTable) -> float:
     """Time how long the policy takes to choose a block size for one request on this machine's CPU.
 
+    As in the decoder, that is to compute the state of a prefilled prompt and to choose by it. The
+    passes for the group `draft` are priced apart.
+
     Args:
         policy: The policy as deployed.
         table: Sweep whose states it is shown, one at a time.
@@ -141,11 +152,20 @@ def time_decisions(policy: BlockSizePolicy, table: SweepTable) -> float:
     """
     columns = table.metadata.state.columns(policy.state_groups)
     states = torch.from_numpy(table.states[:_DECISIONS, columns])
-    for state in states:
+    groups = [name for name in policy.state_groups if name != "draft"]
+    hidden = torch.zeros(dict(table.metadata.state.groups).get("last_hidden", 1))
+    logits = torch.randn(_VOCABULARY, generator=torch.Generator().manual_seed(0))
+
+    def decide(state: torch.Tensor) -> None:
+        if groups:
+            compute_state(groups, hidden, logits, 100, first_draft=lambda: logits)
         policy.select(state)
+
+    for state in states:
+        decide(state)
     seconds = []
     for state in states:
         start = time.perf_counter()
-        policy.select(state)
+        decide(state)
         seconds.append(time.perf_counter() - start)
     return float(np.median(seconds))

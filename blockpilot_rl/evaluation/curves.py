@@ -5,7 +5,9 @@ answer, a bandit learner the outcome of one arm per decision. A prompt has one a
 temperatures and seeds, several, which are rows of the sweep. Two prices are shown:
 
 - `decode`: every label is decoded for. An answer costs a full-information learner one decode per
-  arm, a decision costs a bandit learner one decode.
+  arm, a decision costs a bandit learner one decode. Where its reward is the difference to the best
+  fixed size, a decision costs another one, and that size the labels of the prompts that it was
+  chosen on.
 - `replay`: as the text does not depend on the block size, the labels of all arms of an answer cost
   about one decode; a bandit learner may then decide on it as often as it likes.
 
@@ -26,14 +28,14 @@ from blockpilot_rl.sweeps.table import SweepTable
 PRICES = ("decode", "replay")
 
 _POINTS = 5
-_FEWEST = 32
+FEWEST = 32
 
 
 def prompt_counts(train: SweepTable) -> list[int]:
     """Numbers of training prompts to learn from: all, half, a quarter and so on, increasing."""
     prompts = int(train.rows["id"].nunique())
     halved = [prompts >> step for step in range(_POINTS)]
-    return sorted({prompts, *(count for count in halved if count >= _FEWEST)})
+    return sorted({prompts, *(count for count in halved if count >= FEWEST)})
 
 
 def decision_counts(decisions: int) -> list[int]:
@@ -43,7 +45,7 @@ def decision_counts(decisions: int) -> list[int]:
         decisions: What it takes by default.
     """
     quartered = [decisions >> (2 * step) for step in range(_POINTS)]
-    return sorted({decisions, *(count for count in quartered if count >= _FEWEST)})
+    return sorted({decisions, *(count for count in quartered if count >= FEWEST)})
 
 
 def some_prompts(table: SweepTable, count: int, seed: int) -> SweepTable:

@@ -23,8 +23,8 @@ from blockpilot_rl.evaluation.headroom_results import CostPoint, Group, Headroom
 from blockpilot_rl.evaluation.oracle import (
     best_fixed_by_mean,
     best_fixed_by_total,
-    bound_arms,
     crossfit_oracle,
+    mixed_arms,
 )
 from blockpilot_rl.evaluation.step_headroom import measure_steps
 from blockpilot_rl.evaluation.step_rules import StepTraces
@@ -129,7 +129,7 @@ def measure_headroom(
         verdict=judge_worth(
             best_fixed,
             oracle,
-            scale.gain(_take(test.seconds, bound_arms(test))),
+            scale.gain(_take(test.seconds, mixed_arms(test))),
             crossfit,
             steps,
             candidates,

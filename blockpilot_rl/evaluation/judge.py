@@ -94,11 +94,10 @@ class Judge:
         every = np.ones(len(self.test), dtype=bool)
         return self._gain(self.speedups(choices), every, confidence or self.confidence)
 
-    def change(self, choices: Choices, other: Choices) -> Interval:
+    def change(self, choices: Choices, other: Choices, confidence: float | None = None) -> Interval:
         """Relative difference in mean speedup to other choices, row by row."""
-        return relative_gain(
-            self.speedups(choices), self.speedups(other), **self._resampling(self.confidence)
-        )
+        options = self._resampling(confidence or self.confidence)
+        return relative_gain(self.speedups(choices), self.speedups(other), **options)
 
     def speedups(self, choices: Choices) -> np.ndarray:
         """Speedup of every row over plain decoding, averaged over the seeds, `[n]`."""

@@ -152,8 +152,8 @@ def replicate_arms(table: SweepTable) -> np.ndarray:
     return np.where(repeated, (sums.to_numpy() - table.rewards).argmax(axis=1), NO_ARM)
 
 
-def bound_arms(table: SweepTable) -> np.ndarray:
-    """Find an arm for every row that profits from noise as little as the rows allow.
+def mixed_arms(table: SweepTable) -> np.ndarray:
+    """Find an arm for every row by the prompt's other answers, where there are any.
 
     Returns:
         Arm indices, `[n]`: cross-fitted where the prompt has other rows of the temperature, the

@@ -46,7 +46,8 @@ _READING = {
     "Gain": "relative difference in mean speedup to the best fixed size. An agent's own decision, "
     "one per request and timed where the comparison ran, is part of its time; a fixed size decides "
     "nothing. The interval is a paired bootstrap over prompts: all rows of a prompt are drawn "
-    "together, and the seeds of an agent are averaged within a row first.",
+    "together, and the seeds of an agent are averaged within a row first. So it holds for these "
+    "trained policies; the marks in the plot of gains tell how the seeds differ.",
     "Oracle": "the fastest size of each request, known only afterwards. Gap closed is the share of "
     "the way from best fixed to oracle, regret the oracle's mean speedup less the choice's.",
     "τ": "the acceptance length counts tokens per decode pass, the target's own token included: "
@@ -58,7 +59,8 @@ _READING = {
     "strict bounds: what they choose by is noisy too.",
     "Verdict": "an agent is shipped if its gain is above 0 with an interval whose level is "
     "adjusted for the number of agents compared, so that trying many does not make one look good "
-    "by chance, and if it loses no more than the margin in any family.",
+    "by chance, if it surely gains over the size that it chooses most often itself, and if it "
+    "loses no more than the margin in any family.",
     "Guards": "the comparison fails if a test prompt, or its hidden state, is among those that "
     "were learned from or selected on, or if an agent's choices agree with the test labels more "
     "than an honest policy's can.",
@@ -72,10 +74,11 @@ _CURVES = (
 _BUDGETS = (
     "Where every label is decoded for, an answer costs a full-information learner one decode per "
     "arm, and a decision costs a bandit learner one, or two where its reward is the difference to "
-    "the best fixed size. With replay, the labels of all arms of an answer cost about one decode, "
-    "and a bandit learner may decide on it as often as it likes. A prompt with several answers "
-    "costs as many. Validation prompts are counted where an agent learns from them, as the ridge "
-    "regression does, and not where they only select."
+    "the best fixed size, and then the labels by which that size was chosen, too. With replay, the "
+    "labels of all arms of an answer cost about one decode, and a bandit learner may decide on it "
+    "as often as it likes. A prompt with several answers costs as many. Validation prompts are "
+    "counted where an agent learns from them, as the ridge regression does, and not where they "
+    "only select."
 )
 _ABLATION = (
     "The same algorithm was trained on each group of the state alone, on all but each, and on all "
@@ -87,6 +90,11 @@ _OFF_POLICY = (
     "explores would log it; several times, since a single log can mislead. The estimates know the "
     "decisions of a log and their propensities; the truth needs every reward of the sweep. RMSE is "
     "how far a single log's estimate is off, root mean square. The time of a decision is left out."
+)
+_PAPER = (
+    "The window holds the recorded sizes near the drafter's own, and plain decoding. The best "
+    "policy is the verdict's agent, trained on the rows of each temperature; it was chosen by test "
+    "prompts, for which the intervals here, unlike the verdict's, are not adjusted."
 )
 _LEFT_OUT = (
     "Each family is judged by agents, and by a best fixed size, that were trained on the other "
@@ -197,7 +205,7 @@ def _sections(comparison: Comparison, plots: Mapping[str, Figure]) -> list[Secti
     if (ablation := ablation_table(comparison)) is not None:
         sections.append(Section("State groups", _ABLATION, [ablation]))
     if tables := paper_tables(comparison):
-        sections.append(Section("The paper's table", "", tables))
+        sections.append(Section("The paper's table", _PAPER, tables))
     sections.append(Section("Fixed sizes", "", [speedup_table(comparison)], "speedups"))
     if (off_policy := off_policy_table(comparison)) is not None:
         sections.append(Section("Judged from logs", _OFF_POLICY, [off_policy]))

@@ -31,7 +31,7 @@ class Candidate:
 def judge_worth(
     best_fixed: Achieved,
     oracle: Achieved,
-    bound: Interval,
+    mixed: Interval,
     crossfit: CrossFit | None,
     steps: Steps | None,
     candidates: Sequence[Candidate],
@@ -43,14 +43,15 @@ def judge_worth(
 
     Yes, if a candidate gains `min_gain` or more over the best fixed size, and surely something;
     their intervals are adjusted for their number (Bonferroni). No, if even choices that know the
-    outcome surely gain less than `min_gain`: the bound on one size per request, and the best prefix
-    at every step. Otherwise only training can tell.
+    outcome surely gain less than `min_gain`: the fastest size of each request, and the best prefix
+    at every step. Otherwise only training can tell; a cross-fitted oracle chooses by single other
+    samples, which a good predictor can beat, so it is told and bounds nothing.
 
     Args:
         best_fixed: The best fixed size.
         oracle: The fastest size of each request.
-        bound: Gain of the fastest size of each request, cross-fitted where a prompt has several
-            answers, so that noise flatters it as little as the rows allow.
+        mixed: Gain of the fastest size of each request, cross-fitted where a prompt has several
+            answers.
         crossfit: The cross-fitted oracle alone, if there is one.
         steps: Deciding at every step, if it was measured.
         candidates: What takes no learning.
@@ -62,10 +63,10 @@ def judge_worth(
     known = f"knowing the fastest size of each request would gain {oracle.gain.value:+.1%}"
     if crossfit is not None and crossfit.source == "replicates":
         known += (
-            f" ({bound.value:+.1%} with the {crossfit.prompts} prompts that have several answers "
+            f" ({mixed.value:+.1%} with the {crossfit.prompts} prompts that have several answers "
             "cross-fitted)"
         )
-    most = bound.high
+    most = oracle.gain.high
     if steps is not None:
         known += f", the best prefix at every step {steps.prefix_oracle.gain.value:+.1%}"
         most = max(most, steps.prefix_oracle.gain.high)

@@ -22,6 +22,8 @@ from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.files import atomic_directory, write_json
 from blockpilot_rl.policies.config import ACTIVATIONS, PolicyConfig
 
+BUNDLED_POLICY = Path(__file__).parents[1] / "bundled" / "policy"
+
 
 class BlockSizePolicy(nn.Module):
     """Scores every arm from a prefill state and picks the best.
@@ -197,6 +199,10 @@ class BlockSizePolicy(nn.Module):
     def from_pretrained(cls, name: str | Path) -> BlockSizePolicy:
         """Load a policy from a folder or, if there is no such folder, from the hub.
 
+        Args:
+            name: The folder or hub id; `bundled` is the policy for the default pair that ships with
+                this package.
+
         Raises:
             BlockPilotError: If it is missing or corrupt.
         """
@@ -240,6 +246,8 @@ def _resolve(name: str | Path) -> Path:
         raise BlockPilotError(
             f"policy {str(name)!r} is a file; name the folder that holds it, {folder.parent}"
         )
+    if str(name) == "bundled":
+        return BUNDLED_POLICY
     if folder.is_absolute() or str(name).count("/") != 1 or str(name).startswith("."):
         raise BlockPilotError(
             f"no policy at {str(name)!r}; export one with scripts/export_policy.py RUN --out DIR"

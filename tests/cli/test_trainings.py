@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import subprocess
@@ -50,8 +51,25 @@ def test_what_a_decision_costs():
 
 
 def test_decisions_are_paid_for(splits):
-    found = Training("linucb", splits, ("last_hidden",), decisions=64).learn(seed=1)
-    assert found.decodes == 128
+    """And so are the labels by which the size was chosen that they are compared with."""
+    training = Training("linucb", splits, ("last_hidden",), decisions=64)
+    arms = len(splits.train.arms)
+    found = training.learn(seed=1)
+    assert (found.decisions, found.decodes) == (64, 128 + arms * len(splits.train))
+    few = dataclasses.replace(training, baseline_prompts=5).learn(seed=1)
+    assert (few.decisions, few.decodes) == (64, 128 + 5 * arms)
+    free = dataclasses.replace(training, hyperparams={"reward_baseline": "none"}).learn(seed=1)
+    assert (free.decisions, free.decodes) == (64, 64)
+    labels = Training("supervised", splits, ("last_hidden",), decisions=2).learn(seed=1)
+    assert (labels.decisions, labels.decodes) == (0, 0)
+
+
+def test_the_size_that_rewards_are_compared_with_comes_from_few_prompts(splits):
+    sizes = set()
+    for seed in range(8):
+        training = Training("fixed", splits, ("last_hidden",), baseline_prompts=1)
+        sizes.update(np.unique(training.learn(seed).arms))
+    assert len(sizes) > 1
 
 
 def test_shuffling_is_for_what_is_learned_from_alone(splits):

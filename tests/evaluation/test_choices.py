@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import numpy as np
 import pytest
 import torch
 
 from blockpilot_rl.decoding.latency import LatencyProfile
-from blockpilot_rl.decoding.state import StateLayout
+from blockpilot_rl.decoding.state import StateLayout, compute_state
 from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.evaluation import choices
 from blockpilot_rl.evaluation.choices import Choices, decision_seconds, time_decisions
 from blockpilot_rl.policies.config import PolicyConfig
 from blockpilot_rl.policies.policy import BlockSizePolicy
@@ -66,6 +68,19 @@ def test_a_decision_takes_time_and_is_shown_the_groups_the_policy_reads():
     assert 0 < seconds < 1
     expected = table.states[:, table.metadata.state.columns(("prompt", "next_token"))]
     np.testing.assert_array_equal(torch.stack(seen[-5:]).numpy(), expected)
+
+
+def test_a_decision_begins_with_its_state(monkeypatch):
+    """As in the decoder, where only what prefill has already computed is free."""
+
+    def slowly(groups, *rest, **more):
+        time.sleep(0.003)
+        assert groups == ["next_token", "prompt"]
+        return compute_state(groups, *rest, **more)
+
+    monkeypatch.setattr(choices, "compute_state", slowly)
+    groups = ("next_token", "draft", "prompt")
+    assert time_decisions(policy(groups, table=priced_table(5)), priced_table(5)) > 0.003
 
 
 def test_a_policy_that_reads_the_draft_pays_for_it():

@@ -82,6 +82,17 @@ def test_a_learner_from_shuffled_states_is_not_shipped(splits, seed):
     assert "no agent surely gains over the best fixed size 8" in found.verdict.reason
 
 
+def test_a_constant_that_does_better_is_no_policy(splits):
+    """What learned from validation prompts too may know a better size than training prompts do."""
+    train, validation, test = splits
+    worse = dataclasses.replace(train, seconds=train.seconds * [1, 1, 1, 4, 4])
+    found = compare(worse, validation, test, {"constant": always(test, 8, 1e-6)})
+    assert found.best_fixed.block_size == 4
+    assert found.verdict.gain.low > 0
+    assert (found.verdict.ship, found.verdict.block_size) == ("fixed", 4)
+    assert "over always taking the size that it chooses most often" in found.verdict.reason
+
+
 def test_time_decides_and_not_acceptance_length(splits):
     """Acceptance stays high while the action turns from gain to loss (vllm-project/vllm#26504)."""
     train, validation, test = with_seconds(splits, [1.0, 1.3, 1.5, 3.0, 8.0])

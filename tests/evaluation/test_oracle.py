@@ -9,9 +9,9 @@ import pytest
 from blockpilot_rl.evaluation.oracle import (
     best_fixed_by_mean,
     best_fixed_by_total,
-    bound_arms,
     crossfit_oracle,
     gap_closed,
+    mixed_arms,
     oracle_arms,
     replicate_arms,
 )
@@ -124,7 +124,7 @@ def test_whole_prompts_are_resampled():
 def test_the_bound_crosses_what_can_be_crossed():
     table = synthetic_table(n=60)
     rows = mixed(table, 20, noise=0.3)
-    arms, bound = replicate_arms(rows), bound_arms(rows)
+    arms, bound = replicate_arms(rows), mixed_arms(rows)
     assert (arms[:60] == -1).all()
     np.testing.assert_array_equal(bound[:60], oracle_arms(table))
     # Of two rows each has the fastest size of the other.

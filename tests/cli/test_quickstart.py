@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from blockpilot_rl.cli.quickstart import main
+from blockpilot_rl.policies.policy import BlockSizePolicy
+from blockpilot_rl.sweeps.table import SweepTable
+
+
+@pytest.mark.parametrize("flag", ["--prompts", "--max-new-tokens", "--seeds"])
+def test_numbers_must_be_positive(flag, tmp_path, capsys):
+    assert main([flag, "0", "--out", str(tmp_path / "out")]) == 2
+    assert f"{flag} must be positive" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_the_whole_road(tmp_path, capsys):
+    out = tmp_path / "out"
+    words = ["--prompts", "2", "--max-new-tokens", "8", "--seeds", "1", "--out", str(out)]
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    for stage in ("1/4 train", "2/4 export", "3/4 compare", "4/4 decode"):
+        assert stage in text
+    for way in ("plain", "default size (16)", "policy"):
+        assert way in text
+    policy = BlockSizePolicy.from_pretrained(out / "policy")
+    assert policy.arms == SweepTable.load().arms
+    assert (out / "report.html").stat().st_size > 10_000
+    assert json.loads((out / "compare.json").read_text(encoding="utf-8"))["verdict"]["reason"]
