@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
+from blockpilot_rl.agents import ALGORITHMS
 from blockpilot_rl.agents.base import MAX_SEED
 from blockpilot_rl.agents.hyperparameters import to_dict
 from blockpilot_rl.agents.registry import read_hyperparams
@@ -67,7 +68,8 @@ class CompareConfig:
     algos: str = arg(
         "ppo,supervised,reward-regression",
         metavar="A,B",
-        help="agents to train, separated by commas; fixed, random and oracle are always shown",
+        help="agents to train, separated by commas, or all of them; fixed, random and oracle are "
+        "always shown",
     )
     conf_file: str | None = arg(
         None,
@@ -179,6 +181,11 @@ class CompareConfig:
         if self.report is not None and Path(self.report).is_file():
             raise BlockPilotError(f"--report {self.report} is a file; name a folder")
 
+    def agents(self) -> list[str]:
+        """Names of the agents to train."""
+        named = ALGORITHMS if self.algos == "all" else words(self.algos)
+        return [name for name in named if name not in _ALWAYS_SHOWN]
+
 
 def main(argv: Sequence[str] | None = None, *, prog: str | None = None) -> int:
     """Run the command.
@@ -211,7 +218,7 @@ def compare_agents(config: CompareConfig) -> None:
             check_output(path)
     console = open_console(config.json)
     laboratory = Laboratory(
-        algos=[name for name in words(config.algos) if name not in _ALWAYS_SHOWN],
+        algos=config.agents(),
         seeds=range(config.seed, config.seed + config.seeds),
         features=words(config.features),
         shuffle=config.shuffle_states,

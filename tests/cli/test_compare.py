@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blockpilot_rl.agents import make_agent
-from blockpilot_rl.cli.compare import main
+from blockpilot_rl.agents import ALGORITHMS, make_agent
+from blockpilot_rl.cli.compare import CompareConfig, main
 from tests.evaluation.replicates import joined, mixed, replicated
 from tests.synthetic import synthetic_table
 
@@ -156,6 +156,12 @@ def test_the_yardsticks_need_no_training(sweep, capsys):
     values = numbers(capsys, "--sweep", sweep, "--algos", "fixed,random,oracle")
     assert values["agents"] == {}
     assert values["verdict"]["ship"] == "fixed"
+
+
+def test_all_agents_that_learn_have_a_name():
+    everything = CompareConfig(algos="all").agents()
+    assert everything == CompareConfig(algos=",".join(ALGORITHMS)).agents()
+    assert set(everything) == set(ALGORITHMS) - {"fixed", "random", "oracle"}
 
 
 def test_a_sweep_without_validation_prompts(capsys, tmp_path):
