@@ -11,7 +11,7 @@ import pytest
 
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.sweeps import table as module
-from blockpilot_rl.sweeps.table import SweepTable, validate_arms
+from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, SweepTable, validate_arms
 from tests.evaluation.replicates import mixed
 from tests.synthetic import ARMS, synthetic_table
 
@@ -146,10 +146,24 @@ def test_saving_is_atomic_and_does_not_overwrite(tmp_path):
     assert len(SweepTable.load(folder)) == 5
 
 
-def test_the_bundled_sweep_is_readable():
+def test_the_bundled_sweep_is_large_enough_to_learn_from():
+    """Greedy and sampled answers, the latter twice each, for an oracle without luck."""
     table = SweepTable.load()
-    assert len(table.split("test")) > 100
-    assert len(set(table.keys)) == len(table)
+    greedy, warm = (table.select_rows(table.temperatures == value) for value in (0, 1))
+    assert len(greedy) + len(warm) == len(table)
+    assert greedy.rows["id"].nunique() == len(greedy) >= 3000
+    assert len(greedy.split("test")) >= 1000
+    sampled = warm.rows.groupby("id")["seed"].nunique()
+    assert len(sampled) >= 800
+    assert (sampled == 2).all()
+    assert set(sampled.index) <= set(greedy.rows["id"])
+    assert greedy.rows["language"].nunique() >= 5
+
+
+def test_the_bundled_sweep_has_exact_texts_at_the_price_of_bfloat16():
+    metadata = SweepTable.load().metadata
+    assert (metadata.dtype, metadata.latency_dtype) == ("float32", "bfloat16")
+    assert sum(path.stat().st_size for path in BUNDLED_SWEEP.iterdir()) <= 25e6
 
 
 def test_rows_of_the_default_are_the_greedy_ones():
