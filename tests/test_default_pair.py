@@ -23,6 +23,7 @@ from blockpilot_rl.models.default_target import (
     locate_gguf,
 )
 from blockpilot_rl.models.pairs import BUNDLED_DRAFTER, load_pair
+from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.provenance import sha256_file
 from blockpilot_rl.sweeps.prompts import builtin_suite
 from blockpilot_rl.sweeps.table import SweepTable
@@ -152,8 +153,9 @@ def test_the_bundled_drafter_fits_the_default_target(pair):
     assert mask in pair.tokenizer.added_tokens_decoder
 
 
-def test_the_bundled_sweep_is_of_this_pair(pair):
+def test_the_bundled_sweep_and_policy_are_of_this_pair(pair):
     assert SweepTable.load().metadata.fingerprint == pair.fingerprint
+    BlockSizePolicy.from_pretrained("bundled").check_pair(pair.fingerprint, pair.template)
 
 
 @pytest.mark.slow

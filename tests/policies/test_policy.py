@@ -16,6 +16,7 @@ from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.policies.config import PolicyConfig
 from blockpilot_rl.policies.policy import BlockSizePolicy
+from blockpilot_rl.sweeps.table import SweepTable
 
 CONFIG = PolicyConfig(
     arms=(1, 4, 16),
@@ -285,3 +286,20 @@ print(BlockSizePolicy.from_pretrained({str(saved)!r}).select(torch.zeros(4)))
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert int(result.stdout) == random_policy().select(torch.zeros(4))
+
+
+def test_the_bundled_policy_gains_on_prompts_that_it_did_not_learn_from():
+    bundled = BlockSizePolicy.from_pretrained("bundled")
+    test = SweepTable.load().default_rows().split("test")
+    assert bundled.arms == test.arms
+    states = test.states[:, test.metadata.state.columns(bundled.state_groups)]
+    earned = test.rewards[np.arange(len(test)), bundled.predict(states)].mean()
+    fixed = test.rewards[:, test.arm_index(bundled.config.fallback)].mean()
+    assert earned > 1.01 * fixed
+
+
+def test_a_folder_named_bundled_comes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bundled").mkdir()
+    with pytest.raises(BlockPilotError, match="config"):
+        BlockSizePolicy.from_pretrained("bundled")
