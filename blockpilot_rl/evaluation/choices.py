@@ -14,7 +14,7 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import SweepTable
 
-_DECISIONS = 200
+_DECISIONS = 50
 _VOCABULARY = 151_936
 """Of Qwen3. A sweep does not tell its target's; with fewer tokens a state takes less time."""
 
