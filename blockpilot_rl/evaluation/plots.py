@@ -84,11 +84,11 @@ def plot_gains(comparison: Comparison) -> Figure:
         f"({100 * comparison.confidence:.3g}% interval; ticks: single seeds)"
     )
     gaps.set_xlabel("share of the gap\nto the oracle closed")
-    for axes in (gains, gaps):
+    for axes, decimals in ((gains, None), (gaps, 0)):
         axes.axvline(0, color="black", linewidth=1, zorder=0)
-        axes.xaxis.set_major_formatter(PercentFormatter(1))
+        axes.xaxis.set_major_formatter(PercentFormatter(1, decimals))
         axes.spines[["top", "right"]].set_visible(False)
-        axes.locator_params(axis="x", nbins=5)
+        axes.locator_params(axis="x", nbins=4)
         axes.grid(axis="x", alpha=0.3)
     return figure
 
