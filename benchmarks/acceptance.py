@@ -19,7 +19,7 @@ from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.files import write_json
+from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.sweeps.prompts import GROUPS, Prompt, builtin_suite, load_prompts
 from blockpilot_rl.training.acceptance import acceptance_report, acceptance_table
@@ -82,6 +82,8 @@ class AcceptanceBenchmark:
 
 def main(config: AcceptanceBenchmark) -> None:
     """Run the benchmark and print acceptance by group."""
+    if config.json not in (None, "-"):
+        check_output(config.json)
     prompts = config.read_prompts()
     pair = load_pair(config.target, config.drafter, config.dtype, config.device)
     with Progress(console=Console(stderr=True)) as progress:

@@ -30,7 +30,7 @@ from blockpilot_rl.cli.lists import words
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS, StateLayout
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.files import write_json
+from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.provenance import provenance
 from blockpilot_rl.sweeps.table import SweepTable
@@ -77,6 +77,8 @@ class AgentsBenchmark:
 
 def main(config: AgentsBenchmark) -> None:
     """Run the benchmark and print a line per agent."""
+    if config.json not in (None, "-"):
+        check_output(config.json)
     found: dict[str, dict[str, Any]] = {}
     policies: dict[str, BlockSizePolicy] = {}
     console = Console(stderr=True)

@@ -28,7 +28,7 @@ from blockpilot_rl.cli.pair_flags import device_arg, drafter_arg, dtype_arg, tar
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.files import write_json
+from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.models.pairs import Pair, load_pair
 from blockpilot_rl.provenance import provenance
 from blockpilot_rl.sweeps.prompts import builtin_suite
@@ -84,6 +84,8 @@ class DecodeBenchmark:
 
 def main(config: DecodeBenchmark) -> None:
     """Run the benchmark and print its ratios."""
+    if config.json not in (None, "-"):
+        check_output(config.json)
     pair = load_pair(config.target, config.drafter, config.dtype, config.device)
     ways = make_ways(pair, config)
     rng = np.random.default_rng(config.seed)

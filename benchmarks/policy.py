@@ -26,7 +26,7 @@ from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.statistics import relative_gain
 from blockpilot_rl.evaluation.tables import TextTable, gain_text
-from blockpilot_rl.files import write_json
+from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.provenance import provenance
@@ -80,6 +80,8 @@ class PolicyBenchmark:
 
 def main(config: PolicyBenchmark) -> None:
     """Run the benchmark and print the gains."""
+    if config.json not in (None, "-"):
+        check_output(config.json)
     policy = BlockSizePolicy.from_pretrained(config.policy)
     decoder = Decoder(load_pair(config.target, config.drafter, config.dtype, config.device))
     policy.check_pair(decoder.pair.fingerprint, decoder.pair.template)

@@ -32,7 +32,7 @@ from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.sampling import greedy
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.files import write_json
+from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.provenance import provenance
 
@@ -87,6 +87,8 @@ class ProfileBenchmark:
 @torch.inference_mode()
 def main(config: ProfileBenchmark) -> None:
     """Run the benchmark and print the table."""
+    if config.json not in (None, "-"):
+        check_output(config.json)
     pair = load_pair(config.target, None, config.dtype, config.device, with_drafter=False)
     decoder = Decoder(pair)
     passes = make_passes(decoder, config)

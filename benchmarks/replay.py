@@ -29,7 +29,7 @@ from blockpilot_rl.decoding.generation import Generation
 from blockpilot_rl.decoding.replay import replay, trace
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.files import write_json
+from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.provenance import provenance
 from blockpilot_rl.sweeps.metadata import DEFAULT_ARMS, validate_arms
@@ -105,6 +105,8 @@ class Decoded:
 
 def main(config: ReplayBenchmark) -> None:
     """Run the benchmark and print its ratios."""
+    if config.json not in (None, "-"):
+        check_output(config.json)
     arms, rng = whole_numbers(config.arms, "--arms"), np.random.default_rng(config.seed)
     pair = load_pair(config.target, config.drafter, config.dtype, config.device)
     decoder = Decoder(pair)

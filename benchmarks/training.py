@@ -26,7 +26,7 @@ from blockpilot_rl.envs.block_size import BlockSizeEnv
 from blockpilot_rl.envs.vector import BlockSizeVecEnv
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.statistics import Interval, median_ratio
-from blockpilot_rl.files import write_json
+from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.provenance import provenance
 from blockpilot_rl.sweeps.table import SweepTable
 
@@ -64,6 +64,8 @@ class TrainingBenchmark:
 
 def main(config: TrainingBenchmark) -> None:
     """Run the benchmark and print its ratios."""
+    if config.json not in (None, "-"):
+        check_output(config.json)
     sweep = SweepTable.load(config.sweep).default_rows()
     ways = make_ways(sweep, config.envs)
     rng = np.random.default_rng(config.seed)

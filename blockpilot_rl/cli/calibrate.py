@@ -36,6 +36,7 @@ BUNDLED = "bundled"
 CHECK_FLAGS = (*(field.name for field in fields(PromptFlags)), "temperature", "seeds")
 """Flags that say what the check decodes."""
 
+LEAST_ROUNDS = 3
 AIM = 0.07
 WIDE = 0.3
 """Width of the measured intervals, as a share of the medians, above which the device was busy."""
@@ -102,6 +103,15 @@ class CalibrateConfig(PromptFlags):
         ):
             if value < least:
                 raise BlockPilotError(f"{flag} must be at least {least}, got {value}")
+        if self.contexts is not None:
+            lengths = whole_numbers(self.contexts, "--contexts", least=2)
+            if len(set(lengths)) < 2:
+                raise BlockPilotError(f"--contexts needs two lengths, got {self.contexts}")
+        if self.check and self.repeats < LEAST_ROUNDS:
+            raise BlockPilotError(
+                f"--check needs --repeats of at least {LEAST_ROUNDS}, to know what steps usually "
+                f"take; got {self.repeats}"
+            )
         if self.profile is not None and self.sweep is None:
             raise BlockPilotError("--profile re-prices a sweep; name one with --sweep")
         if self.profile is not None and self.check:
@@ -314,9 +324,13 @@ def _check_lines(calibration: Calibration) -> list[str]:
     lines = [
         f"Predicted decode time is off by {check['median_error']:.1%} in the median of "
         f"{check['pairs']} real decodes at temperature {check['temperature']:g} (95% interval "
-        f"{low:.1%} to {high:.1%}), bias {check['bias']:+.1%}, at the speed that steps beside each "
-        f"had; by {check['unadjusted_error']:.1%} at the median speed"
+        f"{low:.1%} to {high:.1%}), bias {check['bias']:+.1%}"
     ]
+    if "unadjusted_error" in check:
+        lines[0] += (
+            ", at the speed that steps beside each had; by "
+            f"{check['unadjusted_error']:.1%} at the median speed"
+        )
     if check["untimed"]:
         lines.append(f"{check['untimed']} further texts ended with their first token")
     if check["median_error"] > AIM:

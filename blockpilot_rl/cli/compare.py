@@ -183,7 +183,7 @@ class CompareConfig:
 
     def agents(self) -> list[str]:
         """Names of the agents to train."""
-        named = ALGORITHMS if self.algos == "all" else words(self.algos)
+        named = ALGORITHMS if "all" in words(self.algos) else words(self.algos)
         return [name for name in named if name not in _ALWAYS_SHOWN]
 
 

@@ -22,8 +22,6 @@ from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.files import check_types, read_json, write_json
 from blockpilot_rl.provenance import provenance
 
-CHECK_NUMBERS = ("median_error", "unadjusted_error", "bias", "temperature")
-
 
 @dataclass(frozen=True)
 class Calibration:
@@ -329,7 +327,9 @@ def _read_check(values: Any) -> dict[str, Any]:
     try:
         low, high = (float("nan") if end is None else float(end) for end in values["interval"])
         read = {**values, "interval": [low, high]}
-        read |= {name: float(values[name]) for name in CHECK_NUMBERS}
+        read |= {name: float(values[name]) for name in ("median_error", "bias", "temperature")}
+        if "unadjusted_error" in values:  # checks of former versions allowed for no drift
+            read["unadjusted_error"] = float(values["unadjusted_error"])
         read |= {name: int(values[name]) for name in ("pairs", "untimed")}
     except (KeyError, OverflowError, TypeError, ValueError) as error:
         raise BlockPilotError(

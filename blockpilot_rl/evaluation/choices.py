@@ -63,11 +63,6 @@ class Choices:
         """Share of the seeds that chose each arm on each row, `[n, num_arms]`."""
         return np.asarray((self.arms[:, :, None] == np.arange(num_arms)).mean(axis=0))
 
-    def most_often(self) -> Choices:
-        """The arm that each seed chooses most often, on every row and at no price."""
-        usual = [np.bincount(arms).argmax() for arms in self.arms]
-        return Choices.free(np.repeat(np.array(usual)[:, None], self.arms.shape[1], axis=1))
-
     def check(self, name: str, table: SweepTable) -> None:
         """Refuse choices that were not made on these rows and arms.
 

@@ -99,6 +99,20 @@ class Judge:
         options = self._resampling(confidence or self.confidence)
         return relative_gain(self.speedups(choices), self.speedups(other), **options)
 
+    def over_constants(self, choices: Choices, confidence: float) -> tuple[int, Interval]:
+        """Set choices against always taking one of the sizes that they take.
+
+        Returns:
+            The size that they surpass least surely, and their relative difference to it.
+        """
+        changes = {
+            self.test.arms[arm]: self.change(
+                choices, Choices.free(np.full((1, len(self.test)), arm)), confidence
+            )
+            for arm in np.unique(choices.arms)
+        }
+        return min(changes.items(), key=lambda item: item[1].low)
+
     def speedups(self, choices: Choices) -> np.ndarray:
         """Speedup of every row over plain decoding, averaged over the seeds, `[n]`."""
         return np.asarray((self.test.seconds[:, 0] / self.seconds(choices)).mean(axis=0))

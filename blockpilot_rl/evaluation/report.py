@@ -59,7 +59,7 @@ _READING = {
     "strict bounds: what they choose by is noisy too.",
     "Verdict": "an agent is shipped if its gain is above 0 with an interval whose level is "
     "adjusted for the number of agents compared, so that trying many does not make one look good "
-    "by chance, if it surely gains over the size that it chooses most often itself, and if it "
+    "by chance, if it surely gains over each of the sizes that it takes itself, too, and if it "
     "loses no more than the margin in any family.",
     "Guards": "the comparison fails if a test prompt, or its hidden state, is among those that "
     "were learned from or selected on, or if an agent's choices agree with the test labels more "

@@ -19,10 +19,10 @@ def decide(
 ) -> Verdict:
     """Choose between the agents and the best fixed size.
 
-    An agent may be shipped if it surely gains, both over the best fixed size and over the size that
-    it chooses most often itself, and loses no more than the margin in any family; of several, the
-    one whose gain has the highest lower bound is. The second gain tells a policy from a constant:
-    an agent that learned from validation prompts too could know a better one.
+    An agent may be shipped if it surely gains, both over the best fixed size and over every size
+    that it takes itself, and loses no more than the margin in any family; of several, the one whose
+    gain has the highest lower bound is. The second gain tells a policy from a constant, or from a
+    mixture of constants: an agent that learned from validation prompts too could know a better one.
 
     Args:
         judge: Gives gains at a level that is adjusted for the number of agents.
@@ -44,9 +44,11 @@ def decide(
     gains = {name: judge.gain(chosen, level) for name, chosen in choices.items()}
     surest = sorted(gains, key=lambda name: gains[name].low, reverse=True)
     adapting = {
-        name: judge.change(chosen, chosen.most_often(), level) for name, chosen in choices.items()
+        name: judge.over_constants(chosen, level)
+        for name, chosen in choices.items()
+        if gains[name].low > 0
     }
-    gaining = [name for name in surest if gains[name].low > 0 and adapting[name].low > 0]
+    gaining = [name for name in surest if name in adapting and adapting[name][1].low > 0]
     shippable = [name for name in gaining if _worst(agents[name])[1].value >= -family_margin]
     best = shippable[0] if shippable else surest[0]
     gain, (worst, loss) = gains[best], _worst(agents[best])
@@ -59,11 +61,11 @@ def decide(
     adjusted = f", adjusted for {len(choices)} agents" if len(choices) > 1 else ""
     interval = f"{100 * level:.3g}% interval {gain.low:+z.1%} to {gain.high:+z.1%}{adjusted}"
     if gain.low > 0 and best not in gaining:
+        size, change = adapting[best]
         reason = (
             f"{best} gains {gain.value:+z.1%} in mean speedup over {fixed} ({interval}), but "
-            f"{adapting[best].value:+z.1%} over always taking the size that it chooses most often "
-            f"({adapting[best].low:+z.1%} to {adapting[best].high:+z.1%}), so it is no better than "
-            "a fixed size"
+            f"{change.value:+z.1%} over always taking {size}, one of its sizes ({change.low:+z.1%} "
+            f"to {change.high:+z.1%}), so it is not surely better than a fixed size"
         )
     elif gain.low > 0:
         reason = (

@@ -105,12 +105,13 @@ def validate_arms(arms: tuple[int, ...]) -> None:
     """Check a list of block sizes.
 
     Raises:
-        BlockPilotError: If they are not increasing whole numbers that begin with 1.
+        BlockPilotError: If they are not two or more increasing whole numbers that begin with 1.
     """
     increasing = all(a < b for a, b in itertools.pairwise(arms))
     if not arms or arms[0] != 1 or not increasing or len(arms) < 2:
         raise BlockPilotError(
-            f"arms {list(arms)} must be increasing block sizes that begin with 1 (plain decoding)"
+            f"arms {list(arms)} must be two or more increasing block sizes that begin with 1 "
+            "(plain decoding)"
         )
 
 

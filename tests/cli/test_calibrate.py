@@ -13,7 +13,7 @@ from blockpilot_rl.sweeps.table import SweepTable
 from tests.synthetic import synthetic_table
 from tests.tiny_pair import PROMPTS, save_tiny_pair
 
-QUICK = ["--repeats", "2", "--contexts", "12,40", "--dtype", "float32"]
+QUICK = ["--repeats", "3", "--contexts", "12,40", "--dtype", "float32"]
 
 
 @pytest.fixture(scope="module")
@@ -190,9 +190,12 @@ def test_a_foreign_sweep(call, tmp_path, capsys):
         (["--temperature", "-1", "--check", "2"], "temperature must be 0 or more"),
         (["--groups", "lnog", "--check", "2"], "unknown group 'lnog'"),
         (["--repeats", "0"], "--repeats must be at least 1"),
+        (["--repeats", "2", "--check", "3"], "--check needs --repeats of at least 3"),
+        (["--contexts", "32"], "--contexts needs two lengths, got 32"),
+        (["--contexts", "0,32"], "--contexts must be at least 2 each, not 0,32"),
         (["--check", "-1"], "--check must be at least 0"),
         (["--max-new-tokens", "1"], "--max-new-tokens must be at least 2"),
-        (["--arms", "2,4"], "must be increasing block sizes that begin with 1"),
+        (["--arms", "2,4"], "must be two or more increasing block sizes that begin with 1"),
         (["--arms", "x"], "--arms must be whole numbers"),
         (["--dtype", "float7"], "unknown dtype 'float7'"),
         (["--out", "."], "--out . is a folder"),

@@ -463,7 +463,7 @@ def test_the_builtin_suite_is_the_default(tmp_path):
     [
         (["--arms", "2,4"], "begin with 1"),
         (["--arms", "1,b"], "--arms must be whole numbers"),
-        (["--arms", ""], "begin with 1"),
+        (["--arms", ""], "--arms must be whole numbers"),
         (["--temperature", "-1"], "temperature must be 0 or more"),
         (["--temperature", "1", "--top-p", "0"], "top_p must be in"),
         (["--temperature", "1", "--seeds", "0,x"], "--seeds must be whole numbers"),

@@ -161,6 +161,7 @@ def test_the_yardsticks_need_no_training(sweep, capsys):
 def test_all_agents_that_learn_have_a_name():
     everything = CompareConfig(algos="all").agents()
     assert everything == CompareConfig(algos=",".join(ALGORITHMS)).agents()
+    assert everything == CompareConfig(algos="ppo, all").agents()
     assert set(everything) == set(ALGORITHMS) - {"fixed", "random", "oracle"}
 
 

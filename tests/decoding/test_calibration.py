@@ -222,3 +222,15 @@ def test_a_check_of_a_single_decode_survives_its_file(decoder, profile, tmp_path
     assert loaded is not None
     assert np.isnan(loaded["interval"]).all()
     assert loaded["median_error"] == pytest.approx(0.1)
+
+
+def test_a_check_that_allowed_for_no_drift_is_read(decoder, profile, tmp_path):
+    """As former versions made them; a profile that took minutes is not lost."""
+    path = tmp_path / "profile.json"
+    Calibration.of(decoder, profile, Check((Decoded(2, 10, 20, 0.9, 1.0, 1.0),))).save(path)
+    values = json.loads(path.read_text(encoding="utf-8"))
+    del values["check"]["unadjusted_error"]
+    path.write_text(json.dumps(values), encoding="utf-8")
+    loaded = Calibration.load(path)
+    assert loaded.latency == profile
+    assert "unadjusted_error" not in loaded.check
