@@ -13,8 +13,8 @@ def pooled_speedups(table: SweepTable) -> np.ndarray:
     """Speedups over plain decoding, with acceptance lengths that all arms of a row agree on.
 
     An arm takes few passes over a short answer, and where its blocks happen to fall decides much of
-    what it gains. But how far drafts are right hardly depends on the arm: at the same position in a
-    percent or two of the cases. A pass keeps what its row's passes of this arm take on average.
+    what it gains. But how far drafts are right hardly depends on the arm. A pass keeps what its
+    row's passes of this arm take on average.
 
     Returns:
         `[n, arms]`.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
-from blockpilot_rl.cli.console import open_console, render
+from blockpilot_rl.cli.console import add_bar, open_console, render
 from blockpilot_rl.cli.lists import whole_numbers
 from blockpilot_rl.cli.pair_flags import device_arg, drafter_arg, target_arg
 from blockpilot_rl.cli.parsing import arg, run
@@ -209,7 +209,7 @@ def _measure(config: CalibrateConfig, table: SweepTable | None) -> Calibration:
     prompts = _check_prompts(config, decoder, arms, console) if config.check else []
     with Progress(console=console, disable=not console.is_terminal) as progress:
         if not config.check:
-            bar = _bar(progress, "steps")
+            bar = add_bar(progress, "steps")
             times = time_steps(decoder, arms, contexts, config.repeats, config.seed, bar)
             return Calibration.of(decoder, times.profile(), None)
         profile, check = measure_and_check(
@@ -223,7 +223,7 @@ def _measure(config: CalibrateConfig, table: SweepTable | None) -> Calibration:
             temperature=config.temperature,
             noise_seeds=config.noise_seeds(),
             seed=config.seed,
-            progress=_bar(progress, "decodes"),
+            progress=add_bar(progress, "decodes"),
         )
     return Calibration.of(decoder, profile, check)
 
@@ -245,11 +245,6 @@ def _check_prompts(
     longest = max(ids.shape[1] for ids in prompts)
     decoder.check_length(longest, config.max_new_tokens, max(arms))
     return prompts
-
-
-def _bar(progress: Progress, name: str) -> Callable[[int, int], None]:
-    task = progress.add_task(name, total=None)
-    return lambda done, total: progress.update(task, completed=done, total=total)
 
 
 def _profile_table(calibration: Calibration) -> TextTable:

@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
+from blockpilot_rl.cli.console import add_bar
 from blockpilot_rl.cli.lists import assignments, part_of, whole_numbers
 from blockpilot_rl.cli.pair_flags import device_arg, drafter_arg, target_arg
 from blockpilot_rl.cli.parsing import arg, run
@@ -288,12 +289,12 @@ def _record_shards(config: CollectSweepConfig, collection: Collection, progress:
     store, decoder, cluster = collection.store, collection.decoder, config.ray_config()
     if cluster is not None:
         load = config.pair_loader(config.dtype, config.device)
-        record_on_ray(load, collection, cluster, _bar(progress, "record", len(store.shards)))
+        record_on_ray(load, collection, cluster, add_bar(progress, "record", len(store.shards)))
         return
-    part, bar = part_of(config.part), _bar(progress, "answer", store.size)
+    part, bar = part_of(config.part), add_bar(progress, "answer", store.size)
     store.record(decoder.pair, decoder.target, decoder.layer_ids, part, bar)
     if not config.part_only:
-        collection.replay_shards(_bar(progress, "replay", store.size))
+        collection.replay_shards(add_bar(progress, "replay", store.size))
 
 
 def _from_anywhere(name: str | None) -> str | None:
@@ -323,11 +324,6 @@ def _timed(config: CollectSweepConfig, decoder: Decoder, dtype: str) -> Decoder:
     return Decoder(config.pair_loader(dtype, config.device)())
 
 
-def _bar(progress: Progress, name: str, total: int | None = None) -> Callable[[int, int], None]:
-    task = progress.add_task(name, total=total)
-    return lambda done, total: progress.update(task, completed=done, total=total)
-
-
 def _calibrate(
     config: CollectSweepConfig, timed: Decoder, unfinished: Path, progress: Progress
 ) -> Calibration:
@@ -349,7 +345,7 @@ def _calibrate(
             f"{path} was measured in {repeats} rounds on {saved.device} in {saved.dtype}, not in "
             f"{config.repeats} on {device} in {dtype}; measuring anew",
         )
-    arms, bar = config.sweep_config().arms, _bar(progress, "latency")
+    arms, bar = config.sweep_config().arms, add_bar(progress, "latency")
     times = time_steps(timed, arms, None, config.repeats, config.seed, bar)
     calibration = Calibration.of(timed, times.profile(), None)
     calibration.save(path)
@@ -366,5 +362,5 @@ def _measure(
     """Decode some rows for real."""
     rng = np.random.default_rng(config.seed)
     rows = rng.choice(len(table), size=min(config.measure, len(table)), replace=False)
-    bar = _bar(progress, "measure", len(rows))
+    bar = add_bar(progress, "measure", len(rows))
     return measure_rows(timed, table, prompts, rows.tolist(), config.seed, bar)

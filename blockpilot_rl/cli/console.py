@@ -1,9 +1,12 @@
-"""How commands print tables."""
+"""How commands print tables and show their progress."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
 from blockpilot_rl.evaluation.tables import TextTable
@@ -21,6 +24,18 @@ def open_console(json: str | None = None) -> Console:
     if not console.is_terminal:
         console.width = _PIPED_WIDTH
     return console
+
+
+def add_bar(progress: Progress, name: str, total: int | None = None) -> Callable[[int, int], None]:
+    """Add a bar, which the returned function moves: it takes what is done and the total.
+
+    Args:
+        progress: What shows it.
+        name: Its label.
+        total: The total, if it is known before the first call.
+    """
+    task = progress.add_task(name, total=total)
+    return lambda done, total: progress.update(task, completed=done, total=total)
 
 
 def render(table: TextTable) -> Table:

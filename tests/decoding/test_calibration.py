@@ -19,6 +19,7 @@ from blockpilot_rl.decoding.calibration import (
     measure_and_check,
 )
 from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.latency import SamplingCost
 from blockpilot_rl.decoding.measuring import time_steps
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
@@ -124,10 +125,13 @@ def test_a_machine_that_drifts_is_allowed_for(decoder, monkeypatch):
     assert found.unadjusted_error > 0.2
 
 
-def test_sampled_decodes_are_checked(decoder):
+def test_sampled_decodes_are_checked(decoder, profile, monkeypatch):
     """Each prompt with each seed is a text of its own, and sampling has its price."""
     prompts = [encode(decoder.pair, text) for text in PROMPTS[1:3]]
-    profile, found = check(decoder, prompts, 12, temperature=1.0, noise_seeds=(3, 5))
+    dear = dataclasses.replace(profile, sampling=SamplingCost((1.0, 0.0), (2.0, 0.5), 0.25))
+    monkeypatch.setattr(measuring.StepTimes, "profile", lambda self: dear)
+    used, found = check(decoder, prompts, 12, temperature=1.0, noise_seeds=(3, 5))
+    assert used is dear
     assert len(found.decodes) + found.untimed == 12
     assert found.to_dict()["temperature"] == 1.0
     expected = []
@@ -137,10 +141,11 @@ def test_sampled_decodes_are_checked(decoder):
                 sampling = Sampling(1.0, seed=seed)
                 accepted = decoder.generate(prompt, size, 12, sampling).accepted[1:]
                 length = prompt.shape[1]
-                expected.append(profile.decode_seconds(size, length, accepted, sampled=True))
+                expected.append(dear.decode_seconds(size, length, accepted, sampled=True))
     assert sorted(item.predicted for item in found.decodes) == pytest.approx(
         sorted(seconds for seconds in expected if seconds > 0)
     )
+    assert found.decodes[0].predicted > 3
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
