@@ -23,6 +23,7 @@ from blockpilot_rl.models.devices import check_device
 from blockpilot_rl.policies.config import PolicyConfig
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.threads import one_thread
 
 AGENT_FILE = "agent.json"
 MIN_VALIDATION = 20
@@ -106,6 +107,8 @@ class Agent(ABC, Generic[H]):
     ) -> AgentT:
         """Learn from recorded prompts.
 
+        It computes on one CPU thread, so that what is learned does not depend on their number.
+
         With `reset_num_timesteps=False` an agent goes on where it stopped, also after it was saved
         and loaded, and ends as if there had been no break.
 
@@ -137,8 +140,9 @@ class Agent(ABC, Generic[H]):
             self._problem.states(train)
         train, validation = self._parts(train, validation, monitor)
         steps = self.planned_timesteps if total_timesteps is None else total_timesteps
-        self._fit(train, validation, monitor, self.num_timesteps + steps)
-        self._conclude(validation, monitor)
+        with one_thread():
+            self._fit(train, validation, monitor, self.num_timesteps + steps)
+            self._conclude(validation, monitor)
         return self
 
     @abstractmethod

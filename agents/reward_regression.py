@@ -29,9 +29,10 @@ class RewardRegressionHyperparams(NetworkHyperparams):
         model: `ridge`, in closed form, or `mlp`.
         target: What the ridge regression is fitted to: speedups as `recorded`, or with the
             acceptance of all arms of a row `pooled`.
-        alphas: Penalties of the ridge regression to choose among, on standardised states.
-        folds: Parts of the prompts that the choice is cross-validated on.
-        repeats: Times that the prompts are parted anew for it.
+        alphas: Penalties of the ridge regression to choose among, on standardised states; at least
+            0.001.
+        folds: Parts of the prompts that the choice is cross-validated on, 2 to 1000.
+        repeats: Times that the prompts are parted anew for it, at most 1000.
     """
 
     model: str
@@ -48,9 +49,10 @@ class RewardRegressionHyperparams(NetworkHyperparams):
             self.target in TARGETS, f"target must be {' or '.join(TARGETS)}, not {self.target!r}"
         )
         require(len(self.alphas) > 0, "alphas must hold at least one value")
-        require(all(alpha > 0 for alpha in self.alphas), "alphas must be positive")
-        require(self.folds >= 2, "folds must be at least 2")
-        require(self.repeats >= 1, "repeats must be at least 1")
+        # Weaker ones interpolate wide states, and rounding hides what rows left out are wrong by.
+        require(all(alpha >= 1e-3 for alpha in self.alphas), "alphas must be at least 0.001")
+        require(2 <= self.folds <= 1000, "folds must be at least 2, at most 1000")
+        require(1 <= self.repeats <= 1000, "repeats must be at least 1, at most 1000")
 
 
 class RewardRegressionAgent(FullInformationAgent[RewardRegressionHyperparams]):

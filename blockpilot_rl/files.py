@@ -9,6 +9,7 @@ import math
 import os
 import secrets
 import shutil
+import stat
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,7 +36,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     The temporary file lies in the same folder, so that the last step is one rename, and keeps the
     name's suffix, because writers such as `numpy.savez` and `Figure.savefig` choose the format by
     it. If the block raises, the temporary file is removed and whatever `path` held stays as it was.
-    Missing parent folders are created. A link is followed, and a device or pipe such as
+    Missing parent folders are created, and the file can be read by those who can read other new
+    ones. A link is followed, and a device or pipe such as
     `/dev/stdout`, which a rename would destroy, is written directly.
 
     Args:
@@ -54,8 +56,10 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield target
         return
     temporary = _beside(target)
+    mode = _mode_of_new_files(temporary)
     try:
         yield temporary
+        temporary.chmod(mode)
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
@@ -66,7 +70,7 @@ def atomic_directory(path: str | os.PathLike[str], *, overwrite: bool = False) -
     """Write a whole folder atomically: fill the yielded folder, and it takes the place of `path`.
 
     If the block raises, the temporary folder is removed and whatever `path` held stays as it was.
-    Missing parent folders are created.
+    Missing parent folders are created. All files can be read by those who can read other new ones.
 
     Args:
         path: The folder to create. An empty folder may already be there.
@@ -85,10 +89,15 @@ def atomic_directory(path: str | os.PathLike[str], *, overwrite: bool = False) -
         raise BlockPilotError(f"cannot write the folder {path}: a file has that name")
     if _names(target) and not overwrite:
         raise BlockPilotError(f"the folder {path} is not empty; name a new one or remove it first")
+    if _names(target) and not os.access(target, os.W_OK | os.X_OK):
+        raise BlockPilotError(f"cannot replace the folder {path}: permission denied")
     temporary = _beside(target)
+    mode = _mode_of_new_files(temporary)
     temporary.mkdir()
     try:
         yield temporary
+        for file in filter(Path.is_file, temporary.rglob("*")):
+            file.chmod(mode)
         lost = sorted(set(_names(target)) - set(_names(temporary)))
         if lost:
             raise BlockPilotError(
@@ -222,6 +231,18 @@ def _beside(target: Path) -> Path:
     if not os.access(target.parent, os.W_OK | os.X_OK):
         raise BlockPilotError(f"cannot write in the folder {target.parent}: permission denied")
     return target.with_name(f".{secrets.token_hex(4)}-{target.name}")
+
+
+def _mode_of_new_files(path: Path) -> int:
+    """Permissions of new files; safetensors makes its own for their owner alone.
+
+    Args:
+        path: Where one can be made for a moment.
+    """
+    path.touch()
+    mode = stat.S_IMODE(path.stat().st_mode)
+    path.unlink()
+    return mode
 
 
 def _swap_in(folder: Path, target: Path) -> None:

@@ -81,6 +81,23 @@ def test_directory_appears_whole_and_alone(tmp_path):
     assert names(target.parent) == {"policy"}
 
 
+def test_files_of_a_directory_are_for_all_who_can_read_new_ones(tmp_path):
+    (tmp_path / "new").touch()
+    with atomic_directory(tmp_path / "out") as folder:
+        (folder / "deep").mkdir()
+        for path in (folder / "weights", folder / "deep/weights"):
+            path.touch(mode=0o600)
+    modes = {path.stat().st_mode for path in (tmp_path / "out").rglob("weights")}
+    assert modes == {(tmp_path / "new").stat().st_mode}
+
+
+def test_a_written_file_is_for_all_who_can_read_new_ones(tmp_path):
+    (tmp_path / "new").touch()
+    with atomic_write(tmp_path / "out") as partial:
+        partial.touch(mode=0o600)
+    assert (tmp_path / "out").stat().st_mode == (tmp_path / "new").stat().st_mode
+
+
 def test_failed_directory_leaves_nothing(tmp_path):
     def write_half(overwrite: bool) -> None:
         with atomic_directory(tmp_path / "policy", overwrite=overwrite) as temporary:

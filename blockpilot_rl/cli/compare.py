@@ -26,6 +26,7 @@ from blockpilot_rl.decoding.state import DEFAULT_GROUPS
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.compare import compare
 from blockpilot_rl.evaluation.controls import refuse_overlap
+from blockpilot_rl.evaluation.folds import family_folds
 from blockpilot_rl.evaluation.report import write_report
 from blockpilot_rl.evaluation.results import Comparison
 from blockpilot_rl.evaluation.tables import (
@@ -210,9 +211,11 @@ def compare_agents(config: CompareConfig) -> None:
     sweep = _recorded(config)
     rows, remark = select_temperature(sweep, config.temperature)
     splits = Splits.of(rows)
-    # The comparison checks its rows too, but after minutes of training, and not other temperatures.
+    # The views check their rows too, but after minutes of training, and not other temperatures.
     every = Splits.of(sweep)
     refuse_overlap((every.train, every.validation), every.test)
+    if config.leave_family_out:
+        family_folds(splits.train, splits.validation, splits.test)
     for path in (config.json, config.report):
         if path is not None:
             check_output(path)

@@ -127,7 +127,9 @@ class Laboratory:
         found = []
         for learned in self.each(training.learn, self.seeds):
             found.append(learned)
-            self.notes.update(dict.fromkeys(learned.notes))
+            # What was remarked of all prompts need not be said again of some.
+            new = [note for note in learned.notes if note not in self.notes]
+            self.notes.update(dict.fromkeys(f"{what}: {note}" if what else note for note in new))
             self.progress.advance(task)
         self.progress.remove_task(task)
         return Trained.of(found, splits.test)

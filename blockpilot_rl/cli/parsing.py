@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import signal
 import sys
 from argparse import (
     Action,
@@ -18,9 +19,11 @@ from argparse import (
     ArgumentParser,
     Namespace,
 )
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any, NoReturn, TypeVar
 
 import yaml
@@ -33,6 +36,7 @@ Config = TypeVar("Config")
 INPUT_ERROR = 2
 INTERRUPTED = 130
 PIPE_CLOSED = 141
+TERMINATED = 143
 
 
 def arg(
@@ -119,10 +123,11 @@ def run(
     Returns:
         The exit code: 2 after bad input or a file that cannot be read or written, 130 after an
         interrupt, and 141, silently, when the reader of standard output has gone, as shells have
-        it.
+        it. SIGTERM leaves with 143, and unwinds as an interrupt does: what is temporary is removed.
     """
     try:
-        code = main(parse(config_class, argv, prog=prog)) or 0
+        with _terminable():
+            code = main(parse(config_class, argv, prog=prog)) or 0
         sys.stdout.flush()
     except BrokenPipeError:
         # The interpreter flushes once more on its way out; give it something that takes the text.
@@ -135,6 +140,23 @@ def run(
         print("error:", " ".join(str(error).split()), file=sys.stderr)
         return INPUT_ERROR
     return code
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Raise `SystemExit` on SIGTERM; only the main thread can be asked to."""
+    if current_thread() is not main_thread():
+        yield
+        return
+
+    def leave(*_: object) -> NoReturn:
+        raise SystemExit(TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def name_first(argv: Sequence[str] | None, flag: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,11 +66,11 @@ def quickstart(config: QuickstartConfig) -> None:
     policy_folder = out / "policy"
     check_output(out / "report.html")
     console.rule("1/4 train: python scripts/train_agent.py --algo ppo")
-    with tempfile.TemporaryDirectory() as logs:
-        _call(train_agent.main, ["--algo", "ppo", "-f", logs])
-        console.rule("2/4 export: python scripts/export_policy.py RUN --out DIR")
-        (run_folder,) = (Path(logs) / "ppo").iterdir()
-        _call(export_policy.main, [str(run_folder), "--out", str(policy_folder), "--overwrite"])
+    logs = out / "logs"
+    _call(train_agent.main, ["--algo", "ppo", "-f", str(logs)])
+    console.rule("2/4 export: python scripts/export_policy.py RUN --out DIR")
+    run_folder = max((logs / "ppo").iterdir(), key=os.path.getmtime)
+    _call(export_policy.main, [str(run_folder), "--out", str(policy_folder), "--overwrite"])
     console.rule("3/4 compare: python scripts/compare.py")
     _call(
         compare.main,
@@ -78,7 +78,10 @@ def quickstart(config: QuickstartConfig) -> None:
     )
     console.rule("4/4 decode: python scripts/generate.py --policy DIR")
     decode(config, BlockSizePolicy.from_pretrained(policy_folder), console)
-    console.print(f"report in {out / 'report.html'}, policy in {policy_folder}")
+    console.print(
+        f"report in {out / 'report.html'}, policy in {policy_folder}, runs in {logs}",
+        soft_wrap=True,
+    )
 
 
 def _call(command: Callable[[Sequence[str]], int], arguments: list[str]) -> None:
@@ -109,11 +112,14 @@ def decode(config: QuickstartConfig, policy: BlockSizePolicy, console: Console) 
     decoder.warm_up(policy.config.arms)
     rng = np.random.default_rng(0)
     results: dict[str, list[Generation]] = {name: [] for name in ways}
-    for prompt in builtin_suite(config.prompts, splits=["test"], groups=tuple(GROUPS)):
+    prompts = builtin_suite(config.prompts, splits=["test"], groups=tuple(GROUPS))
+    for number, prompt in enumerate(prompts, start=1):
         ids = pair.encode(prompt.chat())
         for index in rng.permutation(len(ways)):
             name = list(ways)[index]
             results[name].append(decoder.generate(ids, ways[name], config.max_new_tokens))
+        chosen = results["policy"][-1].block_sizes[-1]
+        console.print(f"{number} of {config.prompts}, {prompt.family}: the policy took {chosen}")
     plain = _tokens_per_second(results["plain"])
     table = Table(title=f"{config.prompts} test prompts, decoded for real in bfloat16")
     for column in ("way", "tokens/s", "τ", "speedup", "block sizes"):

@@ -18,7 +18,6 @@ from threading import Thread
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from blockpilot_rl.agents import Agent, Monitor, make_agent
 from blockpilot_rl.errors import BlockPilotError
@@ -157,10 +156,7 @@ class Training:
         baseline = train
         if self.baseline_prompts is not None:
             baseline = some_prompts(train, self.baseline_prompts, seed)
-        with _one_thread():
-            agent.learn(
-                train, chosen_on, monitor, total_timesteps=self.decisions, baseline=baseline
-            )
+        agent.learn(train, chosen_on, monitor, total_timesteps=self.decisions, baseline=baseline)
         price = decodes_per_decision(agent)
         labels = len(baseline) * len(baseline.arms) if price == 2 else 0
         test, validation = self.splits.test, self.splits.validation
@@ -277,17 +273,3 @@ class _QuietMonitor(Monitor):
     def note(self, text: str) -> None:
         """Keep a remark."""
         self.notes.append(text)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let torch compute on one thread: the networks are too small to share out.
-
-    What is learned then does not depend on the number of processors either.
-    """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

@@ -13,6 +13,7 @@ from blockpilot_rl.decoding.state import compute_state
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.threads import one_thread
 
 _DECISIONS = 50
 _VOCABULARY = 151_936
@@ -132,8 +133,9 @@ def draft_seconds(table: SweepTable, arms: np.ndarray) -> np.ndarray:
 def time_decisions(policy: BlockSizePolicy, table: SweepTable) -> float:
     """Time how long the policy takes to choose a block size for one request on this machine's CPU.
 
-    As in the decoder, that is to compute the state of a prefilled prompt and to choose by it. The
-    passes for the group `draft` are priced apart.
+    As in the decoder, that is to compute the state of a prefilled prompt and to choose by it; on
+    one thread, which is as fast, and on a busy machine by far the steadier. The passes for the
+    group `draft` are priced apart.
 
     Args:
         policy: The policy as deployed.
@@ -156,11 +158,12 @@ def time_decisions(policy: BlockSizePolicy, table: SweepTable) -> float:
             compute_state(groups, hidden, logits, 100, first_draft=lambda: logits)
         policy.select(state)
 
-    for state in states:
-        decide(state)
     seconds = []
-    for state in states:
-        start = time.perf_counter()
-        decide(state)
-        seconds.append(time.perf_counter() - start)
+    with one_thread():
+        for state in states:
+            decide(state)
+        for state in states:
+            start = time.perf_counter()
+            decide(state)
+            seconds.append(time.perf_counter() - start)
     return float(np.median(seconds))

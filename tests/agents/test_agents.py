@@ -8,9 +8,11 @@ import json
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from blockpilot_rl.agents import ALGORITHMS, Monitor, Score, load_agent, make_agent
 from blockpilot_rl.agents.base import MIN_VALIDATION
+from blockpilot_rl.agents.static import FixedAgent
 from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.policies.policy import BlockSizePolicy
@@ -187,6 +189,26 @@ def test_oracle_takes_the_fastest_arm_of_each_prompt(learned, tables):
         learned["oracle"].predict(tables[2].states)
     with pytest.raises(BlockPilotError, match="recorded rewards"):
         learned["oracle"].action_probabilities(tables[2].states)
+
+
+def threads() -> set[int]:
+    """Numbers of threads of torch and of every BLAS."""
+    return {torch.get_num_threads(), *(pool["num_threads"] for pool in threadpool_info())}
+
+
+def test_learning_takes_one_thread_and_gives_them_back(tables, monkeypatch):
+    taken = []
+    monkeypatch.setattr(FixedAgent, "_fit", lambda *_: taken.append(threads()))
+    monkeypatch.setattr(FixedAgent, "_conclude", lambda *_: taken.append(threads()))
+    before = torch.get_num_threads()
+    with threadpool_limits(2):
+        torch.set_num_threads(2)
+        try:
+            make_agent("fixed").learn(tables[0])
+            assert taken == [{1}, {1}]
+            assert threads() == {2}
+        finally:
+            torch.set_num_threads(before)
 
 
 def test_fixed_takes_the_best_on_the_training_prompts(learned, tables):

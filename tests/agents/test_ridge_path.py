@@ -5,7 +5,7 @@ import pytest
 
 from blockpilot_rl.agents.ridge_path import RidgePath
 
-PENALTIES = np.array([0.5, 10.0])
+PENALTIES = np.array([1e-3, 0.5, 10.0])
 
 
 def data(n, width):
@@ -30,6 +30,18 @@ def test_it_solves_the_normal_equations_of_every_penalty(shape):
 def test_rows_left_out_are_predicted_by_a_fit_to_the_others(shape):
     inputs, targets = data(*shape)
     rows = np.arange(shape[0]) % 3 == 1
+    found = RidgePath.of(inputs, targets).predict_left_out(PENALTIES, rows)
+    others = RidgePath.of(inputs[~rows], targets[~rows])
+    for penalty, predicted in zip(PENALTIES, found, strict=True):
+        weights, intercept = others.fit(penalty)
+        np.testing.assert_allclose(predicted, inputs[rows] @ weights + intercept, atol=1e-8)
+
+
+@pytest.mark.parametrize("kept", [1, 2, 11])
+def test_rows_left_out_may_have_twins_and_be_almost_all(kept):
+    inputs, targets = data(12, 5)
+    inputs[6:], inputs[:, 1] = inputs[:6], 3.0
+    rows = np.arange(12) >= kept
     found = RidgePath.of(inputs, targets).predict_left_out(PENALTIES, rows)
     others = RidgePath.of(inputs[~rows], targets[~rows])
     for penalty, predicted in zip(PENALTIES, found, strict=True):

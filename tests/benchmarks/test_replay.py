@@ -60,6 +60,16 @@ def test_the_record(files, tmp_path, capsys):
     assert "replay equals real decoding in 30 of 30" in capsys.readouterr().out
 
 
+def test_the_ratio_is_that_of_all_seconds():
+    """Not of prompts, whose share of a batch is an equal one."""
+    above, below = np.array([1.0, 9.0, 20.0]), np.full(3, 2.0)
+    ratio, low, high = SCRIPT.ratio_interval(above, below)
+    assert ratio == 5
+    # All draws of three prompts lie between the shortest and the longest three times.
+    assert 0.5 <= low < 5 < high <= 10
+    assert SCRIPT.ratio_interval(above, above) == (1, 1, 1)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

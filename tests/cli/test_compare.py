@@ -10,6 +10,7 @@ import pytest
 
 from blockpilot_rl.agents import ALGORITHMS, make_agent
 from blockpilot_rl.cli.compare import CompareConfig, main
+from blockpilot_rl.cli.experiments import Laboratory
 from tests.evaluation.replicates import joined, mixed, replicated
 from tests.synthetic import synthetic_table
 
@@ -21,6 +22,21 @@ def sweep(tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("data") / "sweep"
     synthetic_table(n=1500).save(folder)
     return str(folder)
+
+
+@pytest.fixture(scope="module")
+def one_family(tmp_path_factory) -> str:
+    table = synthetic_table(n=300)
+    folder = tmp_path_factory.mktemp("data") / "one-family"
+    table.select_rows((table.rows["family"] == table.rows["family"][0]).to_numpy()).save(folder)
+    return str(folder)
+
+
+def test_a_single_family_cannot_be_left_out(one_family, capsys, monkeypatch):
+    """Which is said before minutes of training."""
+    monkeypatch.setattr(Laboratory, "main_view", lambda *_: pytest.fail("agents were trained"))
+    assert main(["--sweep", one_family, "--leave-family-out"]) == 2
+    assert "cannot be left out" in capsys.readouterr().err
 
 
 def numbers(capsys, *argv: str) -> dict:

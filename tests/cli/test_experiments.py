@@ -106,8 +106,18 @@ def test_remarks_are_kept_once(splits):
     few = Splits(splits.train, splits.validation.select_rows(np.arange(3)), splits.test)
     lab = laboratory(seeds=range(3))
     lab.train("fixed", few)
+    lab.train("fixed", few, what="on 96 prompts")
     (note,) = lab.notes
     assert "fewer than 20 validation prompts" in note
+
+
+def test_remarks_of_a_part_say_of_which(splits):
+    few = Splits(splits.train, splits.validation.select_rows(np.arange(3)), splits.test)
+    lab = laboratory(seeds=range(3))
+    for _ in range(2):
+        lab.train("fixed", few, what="on 96 prompts")
+    (note,) = lab.notes
+    assert note.startswith("on 96 prompts: fewer than 20 validation prompts")
 
 
 def test_the_groups_that_tell_something_are_worth_it():

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -238,6 +241,25 @@ def test_run_returns_the_exit_code(capsys):
     assert run(main, Decode, ["--prompt", "lost"]) == 2
     assert "weights" in capsys.readouterr().err
     assert run(main, Decode, ["--prompt", "stop"]) == 130
+
+
+def test_sigterm_unwinds():
+    """So that temporary files go and other processes end, as after an interrupt."""
+    unwound = []
+
+    def main(config: Decode) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+        finally:
+            unwound.append(True)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as leaving:
+        run(main, Decode, [])
+    assert leaving.value.code == 143
+    assert unwound == [True]
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_run_lets_programming_errors_through():

@@ -28,5 +28,6 @@ def test_the_whole_road(tmp_path, capsys):
         assert way in text
     policy = BlockSizePolicy.from_pretrained(out / "policy")
     assert policy.arms == SweepTable.load().arms
+    assert (out / "logs/ppo/BlockSize-v0_1/agent.json").is_file()
     assert (out / "report.html").stat().st_size > 10_000
     assert json.loads((out / "compare.json").read_text(encoding="utf-8"))["verdict"]["reason"]

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from blockpilot_rl.agents import ALGORITHMS, make_agent
 from blockpilot_rl.cli.trainings import (
@@ -90,16 +89,6 @@ def test_fewer_prompts_keep_all_their_rows(splits):
     held = validation.rows["id"].nunique()
     assert held == pytest.approx(len(splits.validation) / 2, abs=1)
     assert len(validation) == 2 * held
-
-
-def test_torch_gets_its_threads_back(splits):
-    threads = torch.get_num_threads()
-    torch.set_num_threads(threads + 1)
-    try:
-        Training("fixed", splits, ("prompt",)).learn(seed=0)
-        assert torch.get_num_threads() == threads + 1
-    finally:
-        torch.set_num_threads(threads)
 
 
 def test_work_goes_to_other_processes():

@@ -59,6 +59,8 @@ def test_a_decision_takes_time_and_is_shown_the_groups_the_policy_reads():
 
     class Watched(BlockSizePolicy):
         def select(self, state: torch.Tensor) -> int:
+            # On a busy machine two threads would wait for each other.
+            assert torch.get_num_threads() == 1
             seen.append(state.clone())
             return super().select(state)
 
