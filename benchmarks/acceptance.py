@@ -82,8 +82,7 @@ class AcceptanceBenchmark:
 
 def main(config: AcceptanceBenchmark) -> None:
     """Run the benchmark and print acceptance by group."""
-    if config.json is not None:
-        check_output(config.json)
+    check_output(config.json)
     prompts = config.read_prompts()
     pair = load_pair(config.target, config.drafter, config.dtype, config.device)
     with Progress(console=Console(stderr=True)) as progress:

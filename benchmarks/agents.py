@@ -77,8 +77,7 @@ class AgentsBenchmark:
 
 def main(config: AgentsBenchmark) -> None:
     """Run the benchmark and print a line per agent."""
-    if config.json is not None:
-        check_output(config.json)
+    check_output(config.json)
     found: dict[str, dict[str, Any]] = {}
     policies: dict[str, BlockSizePolicy] = {}
     console = Console(stderr=True)

@@ -84,8 +84,7 @@ class DecodeBenchmark:
 
 def main(config: DecodeBenchmark) -> None:
     """Run the benchmark and print its ratios."""
-    if config.json is not None:
-        check_output(config.json)
+    check_output(config.json)
     pair = load_pair(config.target, config.drafter, config.dtype, config.device)
     ways = make_ways(pair, config)
     rng = np.random.default_rng(config.seed)

@@ -80,8 +80,7 @@ class PolicyBenchmark:
 
 def main(config: PolicyBenchmark) -> None:
     """Run the benchmark and print the gains."""
-    if config.json is not None:
-        check_output(config.json)
+    check_output(config.json)
     policy = BlockSizePolicy.from_pretrained(config.policy)
     decoder = Decoder(load_pair(config.target, config.drafter, config.dtype, config.device))
     policy.check_pair(decoder.pair.fingerprint, decoder.pair.template)

@@ -87,8 +87,7 @@ class ProfileBenchmark:
 @torch.inference_mode()
 def main(config: ProfileBenchmark) -> None:
     """Run the benchmark and print the table."""
-    if config.json is not None:
-        check_output(config.json)
+    check_output(config.json)
     pair = load_pair(config.target, None, config.dtype, config.device, with_drafter=False)
     decoder = Decoder(pair)
     passes = make_passes(decoder, config)

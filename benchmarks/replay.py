@@ -105,8 +105,7 @@ class Decoded:
 
 def main(config: ReplayBenchmark) -> None:
     """Run the benchmark and print its ratios."""
-    if config.json is not None:
-        check_output(config.json)
+    check_output(config.json)
     arms, rng = whole_numbers(config.arms, "--arms"), np.random.default_rng(config.seed)
     pair = load_pair(config.target, config.drafter, config.dtype, config.device)
     decoder = Decoder(pair)

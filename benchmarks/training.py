@@ -64,8 +64,7 @@ class TrainingBenchmark:
 
 def main(config: TrainingBenchmark) -> None:
     """Run the benchmark and print its ratios."""
-    if config.json is not None:
-        check_output(config.json)
+    check_output(config.json)
     sweep = SweepTable.load(config.sweep).default_rows()
     ways = make_ways(sweep, config.envs)
     rng = np.random.default_rng(config.seed)

@@ -37,8 +37,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     name's suffix, because writers such as `numpy.savez` and `Figure.savefig` choose the format by
     it. If the block raises, the temporary file is removed and whatever `path` held stays as it was.
     Missing parent folders are created, and the file can be read by those who can read other new
-    ones. A link is followed, and a device or pipe such as
-    `/dev/stdout`, which a rename would destroy, is written directly.
+    ones. A link is followed, and a device or pipe such as `/dev/stdout`, which a rename would
+    destroy, is written directly.
 
     Args:
         path: The file to create or replace.
@@ -89,8 +89,8 @@ def atomic_directory(path: str | os.PathLike[str], *, overwrite: bool = False) -
         raise BlockPilotError(f"cannot write the folder {path}: a file has that name")
     if _names(target) and not overwrite:
         raise BlockPilotError(f"the folder {path} is not empty; name a new one or remove it first")
-    if _names(target) and not os.access(target, os.W_OK | os.X_OK):
-        raise BlockPilotError(f"cannot replace the folder {path}: permission denied")
+    if _names(target):
+        _check_writable(target)
     temporary = _beside(target)
     mode = _mode_of_new_files(temporary)
     temporary.mkdir()
@@ -146,16 +146,16 @@ def write_json(destination: str | os.PathLike[str], payload: Any) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def check_output(path: str | os.PathLike[str]) -> None:
+def check_output(path: str | os.PathLike[str] | None) -> None:
     """Check, before long work, that its result can be written.
 
     Args:
-        path: The file, or the folder, to write later. "-" is standard output.
+        path: The file, or the folder, to write later. "-" is standard output; None is nothing.
 
     Raises:
         BlockPilotError: If no file can be made where it shall be.
     """
-    if os.fspath(path) == "-":
+    if path is None or os.fspath(path) == "-":
         return
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file() and not target.is_dir():
@@ -228,9 +228,13 @@ def _beside(target: Path) -> Path:
         raise BlockPilotError(
             f"cannot create the folder {target.parent}: {error.strerror or error}"
         ) from error
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise BlockPilotError(f"cannot write in the folder {target.parent}: permission denied")
+    _check_writable(target.parent)
     return target.with_name(f".{secrets.token_hex(4)}-{target.name}")
+
+
+def _check_writable(folder: Path) -> None:
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise BlockPilotError(f"cannot write in the folder {folder}: permission denied")
 
 
 def _mode_of_new_files(path: Path) -> int:

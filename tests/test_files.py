@@ -91,6 +91,20 @@ def test_files_of_a_directory_are_for_all_who_can_read_new_ones(tmp_path):
     assert modes == {(tmp_path / "new").stat().st_mode}
 
 
+def test_a_folder_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
+    target = tmp_path / "policy"
+    target.mkdir()
+    (target / "weights").touch()
+    # Whoever runs the tests may be allowed everything.
+    monkeypatch.setattr(os, "access", lambda path, mode: path != target)
+    with (
+        pytest.raises(BlockPilotError, match="policy: permission denied"),
+        atomic_directory(target, overwrite=True) as folder,
+    ):
+        (folder / "weights").touch()
+    assert names(tmp_path) == {"policy"}
+
+
 def test_a_written_file_is_for_all_who_can_read_new_ones(tmp_path):
     (tmp_path / "new").touch()
     with atomic_write(tmp_path / "out") as partial:

@@ -211,14 +211,11 @@ def compare_agents(config: CompareConfig) -> None:
     sweep = _recorded(config)
     rows, remark = select_temperature(sweep, config.temperature)
     splits = Splits.of(rows)
-    # The views check their rows too, but after minutes of training, and not other temperatures.
+    # The comparison checks its rows too, but after minutes of training, and not other temperatures.
     every = Splits.of(sweep)
     refuse_overlap((every.train, every.validation), every.test)
-    if config.leave_family_out:
-        family_folds(splits.train, splits.validation, splits.test)
     for path in (config.json, config.report):
-        if path is not None:
-            check_output(path)
+        check_output(path)
     console = open_console(config.json)
     laboratory = Laboratory(
         algos=config.agents(),
@@ -282,6 +279,9 @@ def _compare(
         splits: The rows to compare on.
         sweep: Those of all temperatures, for the paper's table.
     """
+    # Where a family cannot be left out, that is said before minutes of training.
+    parts = (splits.train, splits.validation, splits.test)
+    folds = family_folds(*parts) if config.leave_family_out else []
     trained = laboratory.main_view(splits)
     comparison = compare(
         splits.train,
@@ -298,8 +298,8 @@ def _compare(
         views["paper_table"] = laboratory.paper_table(
             sweep, splits, trained, best, config.paper_window
         )
-    if config.leave_family_out:
-        views["left_out"] = laboratory.left_out(splits)
+    if folds:
+        views["left_out"] = laboratory.left_out(splits.test, folds)
     if config.learning_curve or config.budget_curve:
         learning = laboratory.learning_curve(splits, trained)
         views["learning_curve"] = learning

@@ -31,7 +31,7 @@ from blockpilot_rl.evaluation.curves import (
     prompt_counts,
     some_prompts,
 )
-from blockpilot_rl.evaluation.folds import family_folds, judge_folds
+from blockpilot_rl.evaluation.folds import Fold, judge_folds
 from blockpilot_rl.evaluation.judge import Judge
 from blockpilot_rl.evaluation.oracle import best_fixed_by_mean
 from blockpilot_rl.evaluation.paper_table import as_arms_of, paper_rows, window_arms
@@ -138,9 +138,13 @@ class Laboratory:
         """Train every agent on all training prompts."""
         return {name: self.train(name, splits) for name in self.algos}
 
-    def left_out(self, splits: Splits) -> LeftOut:
-        """Train every agent without each family, and judge it on that family."""
-        folds = family_folds(splits.train, splits.validation, splits.test)
+    def left_out(self, test: SweepTable, folds: Sequence[Fold]) -> LeftOut:
+        """Train every agent without each family, and judge it on that family.
+
+        Args:
+            test: All test rows.
+            folds: The folds of all its families.
+        """
         choices = {
             name: [
                 self.train(
@@ -152,9 +156,7 @@ class Laboratory:
             ]
             for name in self.algos
         }
-        return judge_folds(
-            splits.test, folds, choices, confidence=self.confidence, seed=self.seeds[0]
-        )
+        return judge_folds(test, folds, choices, confidence=self.confidence, seed=self.seeds[0])
 
     def learning_curve(self, splits: Splits, trained: dict[str, Trained]) -> Curves:
         """Train every agent on growing numbers of prompts; the best fixed size learns beside them.

@@ -138,8 +138,7 @@ def generate(config: GenerateConfig) -> None:
         BlockPilotError: If the prompt, the pair or the policy is not as needed.
     """
     text = config.read_prompt()
-    if config.json is not None:
-        check_output(config.json)
+    check_output(config.json)
     policy = None if config.policy is None else BlockSizePolicy.from_pretrained(config.policy)
     # Plain decoding needs no drafter, and another target than the default may have none.
     alone = config.plain and config.drafter is None and config.target is not None

@@ -85,6 +85,7 @@ def test_null_where_it_is_allowed():
         ("supervised", {"epochs": 0}, "epochs must be at least 1"),
         ("supervised", {"activation": "gelu"}, "activation must be tanh or relu"),
         ("reward-regression", {"alphas": []}, "at least one"),
+        ("reward-regression", {"alphas": [0]}, "at least 0.001"),
         ("reward-regression", {"alphas": [1, 0.0009]}, "at least 0.001"),
         ("reward-regression", {"folds": 10**21}, "folds must be at least 2, at most 1000"),
         ("reward-regression", {"repeats": 10**12}, "repeats must be at least 1, at most 1000"),
