@@ -59,7 +59,7 @@ import blockpilot_rl
 root = pathlib.Path(blockpilot_rl.__file__).parent
 paths = [path.relative_to(root.parent) for path in root.rglob("*.py")]
 names = {".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in paths}
-apart = ("blockpilot_rl.envs", "blockpilot_rl.agents", "blockpilot_rl.cli")
+apart = tuple(f"blockpilot_rl.{name}" for name in ("envs", "agents", "experiments", "cli"))
 modules = sorted(name for name in names if not name.startswith(apart))
 for name in modules:
     importlib.import_module(name)

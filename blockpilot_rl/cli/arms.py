@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from blockpilot_rl.cli.lists import whole_numbers
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.evaluation.paper_table import window_arms
+from blockpilot_rl.experiments.paper_table import window_arms
 from blockpilot_rl.sweeps.table import SweepTable
 
 

@@ -24,9 +24,9 @@ from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.decoding.measuring import time_steps
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.evaluation.tables import TextTable
 from blockpilot_rl.files import check_output
 from blockpilot_rl.models.pairs import load_pair, parse_dtype
+from blockpilot_rl.reports.tables import TextTable
 from blockpilot_rl.sweeps.continuations import validate_seeds
 from blockpilot_rl.sweeps.reprice import reprice
 from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, DEFAULT_ARMS, SweepTable, validate_arms

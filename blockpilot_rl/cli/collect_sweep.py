@@ -26,12 +26,12 @@ from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import remove_leftovers
 from blockpilot_rl.models.pairs import Pair, check_device, load_pair, parse_dtype
+from blockpilot_rl.prompts.sources import BadLine, Prompt, UnusedTurns
 from blockpilot_rl.sweeps.assemble import assemble, check_calibration, measure_rows
 from blockpilot_rl.sweeps.collect import Collection, SweepConfig
 from blockpilot_rl.sweeps.continuations import ContinuationStore, validate_seeds
 from blockpilot_rl.sweeps.merge import merge_folders
 from blockpilot_rl.sweeps.metadata import DEFAULT_ARMS
-from blockpilot_rl.sweeps.prompts import BadLine, Prompt, UnusedTurns
 from blockpilot_rl.sweeps.ray_engine import RayConfig, record_on_ray
 from blockpilot_rl.sweeps.table import SweepTable
 from blockpilot_rl.sweeps.traces import save_sweep

@@ -17,19 +17,21 @@ from blockpilot_rl.agents.hyperparameters import to_dict
 from blockpilot_rl.agents.registry import read_hyperparams
 from blockpilot_rl.cli.arms import select_arms
 from blockpilot_rl.cli.console import open_console, render
-from blockpilot_rl.cli.experiments import CLASSIFIER, Laboratory
 from blockpilot_rl.cli.lists import words
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.cli.temperature import check_temperature, select_temperature, temperature_arg
-from blockpilot_rl.cli.trainings import Splits
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.evaluation.compare import compare
-from blockpilot_rl.evaluation.controls import refuse_overlap
-from blockpilot_rl.evaluation.folds import family_folds
-from blockpilot_rl.evaluation.report import write_report
+from blockpilot_rl.evaluation.leakage import refuse_overlap
 from blockpilot_rl.evaluation.results import Comparison
-from blockpilot_rl.evaluation.tables import (
+from blockpilot_rl.experiments.folds import family_folds
+from blockpilot_rl.experiments.judged_comparison import compare
+from blockpilot_rl.experiments.laboratory import CLASSIFIER, Laboratory
+from blockpilot_rl.experiments.trainings import Splits
+from blockpilot_rl.files import check_output, write_json
+from blockpilot_rl.provenance import provenance, usable_cpus
+from blockpilot_rl.reports.report import write_report
+from blockpilot_rl.reports.tables import (
     ablation_table,
     arms_table,
     budget_table,
@@ -47,8 +49,6 @@ from blockpilot_rl.evaluation.tables import (
     temperature_table,
     verdict_line,
 )
-from blockpilot_rl.files import check_output, write_json
-from blockpilot_rl.provenance import provenance, usable_cpus
 from blockpilot_rl.sweeps.table import SweepTable
 
 _ALWAYS_SHOWN = ("fixed", "random", "oracle")

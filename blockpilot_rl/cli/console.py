@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from blockpilot_rl.evaluation.tables import TextTable
+from blockpilot_rl.reports.tables import TextTable
 
 _PIPED_WIDTH = 140
 

@@ -11,18 +11,18 @@ from blockpilot_rl.cli.console import open_console, render
 from blockpilot_rl.cli.parsing import arg, name_first, run
 from blockpilot_rl.cli.temperature import check_temperature, select_temperature, temperature_arg
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.evaluation.headroom import HeadroomSettings, measure_headroom
-from blockpilot_rl.evaluation.headroom_results import Headroom
-from blockpilot_rl.evaluation.headroom_tables import acceptance_tables, headroom_tables
-from blockpilot_rl.evaluation.published import (
+from blockpilot_rl.files import write_json
+from blockpilot_rl.headroom.measure import HeadroomSettings, measure_headroom
+from blockpilot_rl.headroom.published import (
     PUBLISHED_DEFAULT,
     PUBLISHED_WINDOW,
     AcceptanceHeadroom,
     PublishedResults,
     acceptance_headroom,
 )
-from blockpilot_rl.files import write_json
+from blockpilot_rl.headroom.results import Headroom
 from blockpilot_rl.provenance import provenance
+from blockpilot_rl.reports.headroom_tables import acceptance_tables, headroom_tables
 from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, SweepTable
 from blockpilot_rl.sweeps.traces import TRACE_FILE, load_traces
 

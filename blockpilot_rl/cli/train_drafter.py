@@ -20,8 +20,8 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_directory, write_json
 from blockpilot_rl.models.fit import check_layer_ids, check_mask_token
 from blockpilot_rl.models.pairs import load_pair
+from blockpilot_rl.prompts.sources import GROUPS, Prompt, builtin_suite
 from blockpilot_rl.sweeps.continuations import ContinuationStore
-from blockpilot_rl.sweeps.prompts import GROUPS, Prompt, builtin_suite
 from blockpilot_rl.training.acceptance import acceptance_report, acceptance_table
 from blockpilot_rl.training.initial import choose_mask_token, new_drafter, pretrained_drafter
 from blockpilot_rl.training.recipe import RecipeConfig, Trainer

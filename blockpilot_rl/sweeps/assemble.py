@@ -13,12 +13,12 @@ from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import Pair
+from blockpilot_rl.prompts.sources import Prompt
 from blockpilot_rl.provenance import provenance
 from blockpilot_rl.sweeps.collect import Collection
 from blockpilot_rl.sweeps.continuations import Progress
 from blockpilot_rl.sweeps.frames import SCALARS
 from blockpilot_rl.sweeps.metadata import SweepMetadata
-from blockpilot_rl.sweeps.prompts import Prompt
 from blockpilot_rl.sweeps.reprice import predict_seconds
 from blockpilot_rl.sweeps.table import SweepTable
 

@@ -18,8 +18,8 @@ from blockpilot_rl.decoding.acceptance import acceptance_warnings, is_repetitive
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.sampling import GREEDY, Sampling
 from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.prompts.sources import Prompt
 from blockpilot_rl.provenance import provenance
-from blockpilot_rl.sweeps.prompts import Prompt
 
 LENGTH_EDGES = (0, 64, 128, 256, 512)
 """Prompt tokens at which the bins of prompt length begin; the last bin has no end."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from blockpilot_rl.agents import ALGORITHMS, Score, make_agent
-from blockpilot_rl.evaluation.controls import shuffle_states
+from blockpilot_rl.evaluation.leakage import shuffle_states
 from tests.agents.quick import QUICK
 from tests.synthetic import synthetic_table
 

@@ -10,7 +10,7 @@ import pytest
 
 from blockpilot_rl.agents import ALGORITHMS, make_agent
 from blockpilot_rl.cli.compare import CompareConfig, main
-from blockpilot_rl.cli.experiments import Laboratory
+from blockpilot_rl.experiments.laboratory import Laboratory
 from tests.evaluation.replicates import joined, mixed, replicated
 from tests.synthetic import synthetic_table
 

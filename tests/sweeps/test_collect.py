@@ -16,10 +16,10 @@ from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.decoding.state import GROUPS
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import load_pair
+from blockpilot_rl.prompts.sources import Prompt
 from blockpilot_rl.sweeps.assemble import assemble, measure_rows
 from blockpilot_rl.sweeps.collect import Collection, SweepConfig
 from blockpilot_rl.sweeps.continuations import ContinuationStore
-from blockpilot_rl.sweeps.prompts import Prompt
 from blockpilot_rl.sweeps.table import SweepTable
 from blockpilot_rl.sweeps.traces import load_traces, save_sweep
 from tests.sweeps.test_table import assert_equal

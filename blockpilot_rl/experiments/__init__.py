@@ -1,0 +1,1 @@
+"""Comparisons of agents on a recorded sweep."""

@@ -1,0 +1,1 @@
+"""What adapting the block size could gain, before anything is trained."""

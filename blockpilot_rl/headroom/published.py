@@ -1,0 +1,273 @@
+"""Headroom of published BlockPilot results: acceptance lengths of every block size, no times.
+
+A folder of such results holds one JSON file per block size, named by it (`16.json`), which maps
+each prompt to its acceptance length; `1.json`, where it exists, maps each prompt to the block size
+that was selected for it. Nothing was held out, so all choices are made and judged on the same
+numbers, and longer blocks cost nothing here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.evaluation.statistics import Interval, relative_gain
+from blockpilot_rl.files import read_json
+from blockpilot_rl.headroom.results import Worth
+
+SELECTION = 1
+PUBLISHED_DEFAULT = 16
+PUBLISHED_WINDOW = 2
+
+
+@dataclass(frozen=True, eq=False)
+class PublishedResults:
+    """What a folder holds, aligned by prompt.
+
+    Attributes:
+        name: Name of the folder.
+        prompts: Keys of the prompts.
+        block_sizes: Sizes, increasing.
+        acceptance: Acceptance length of each prompt under each size, `[n, sizes]`.
+        selection: Size that was selected for each prompt, `[n]`; None if that was not published.
+    """
+
+    name: str
+    prompts: tuple[str, ...]
+    block_sizes: tuple[int, ...]
+    acceptance: np.ndarray
+    selection: np.ndarray | None
+
+    @staticmethod
+    def is_folder_of(folder: Path) -> bool:
+        """Whether a folder holds such files (and is no sweep)."""
+        return not (folder / "metadata.json").exists() and bool(_files(folder))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> PublishedResults:
+        """Read and check a folder.
+
+        Raises:
+            BlockPilotError: If it has no acceptance lengths, a file is corrupt, or the files are
+                not of the same prompts.
+        """
+        path = Path(folder)
+        files = {size: _read(file) for size, file in _files(path).items()}
+        selection = files.pop(SELECTION, None)
+        if not files:
+            raise BlockPilotError(f"{path} has no acceptance lengths, such as 16.json")
+        prompts = tuple(next(iter(files.values())))
+        if not prompts:
+            raise BlockPilotError(f"{path} has no prompts")
+        tables = {**files, **({} if selection is None else {SELECTION: selection})}
+        for size, values in tables.items():
+            if values.keys() != set(prompts):
+                odd = min(values.keys() ^ set(prompts))
+                raise BlockPilotError(
+                    f"{path / f'{size}.json'} is of other prompts than its neighbours: {odd!r} is "
+                    "in one of them only"
+                )
+        acceptance = np.array([[values[key] for values in files.values()] for key in prompts])
+        for row, column in np.argwhere(~(np.isfinite(acceptance) & (acceptance > 0)))[:1]:
+            raise BlockPilotError(
+                f"{path / f'{list(files)[column]}.json'}: prompt {prompts[row]!r} has the "
+                f"acceptance length {acceptance[row, column]}, which is no positive number"
+            )
+        chosen = None
+        if selection is not None:
+            chosen = np.array([selection[key] for key in prompts])
+            for row in np.flatnonzero(~np.isin(chosen, list(files)))[:1]:
+                raise BlockPilotError(
+                    f"{path / f'{SELECTION}.json'}: prompt {prompts[row]!r} has the selected size "
+                    f"{chosen[row]:g}, for which there is no file"
+                )
+        return cls(path.name, prompts, tuple(files), acceptance, chosen)
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """What one way of choosing achieves, in tokens per target pass.
+
+    Attributes:
+        acceptance_length: Mean over prompts.
+        gain: Gain over the default size, as a fraction.
+        block_size: The size, if it is the same for all prompts.
+        block_sizes: What was chosen among, if it differs.
+    """
+
+    acceptance_length: float
+    gain: Interval
+    block_size: int | None = None
+    block_sizes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The published selection.
+
+    Attributes:
+        achieved: Its acceptance length.
+        matches: Prompts where it is as good as the oracle of the window.
+        prompts: All prompts.
+        equals_oracle: Whether it is on all of them, that is, whether it is the oracle.
+    """
+
+    achieved: Acceptance
+    matches: int
+    prompts: int
+    equals_oracle: bool
+
+
+@dataclass(frozen=True)
+class AcceptanceHeadroom:
+    """Everything that was found in a folder of published results.
+
+    Attributes:
+        name: Name of the folder.
+        prompts: Number of prompts.
+        sizes: Mean acceptance length of every size.
+        default: The drafter's own size.
+        best_fixed: The best size, chosen and judged on the same prompts.
+        oracle: The best size of each prompt within the window around the default.
+        oracle_all: The same among all sizes.
+        selection: The published selection, if it was published.
+        verdict: Whether adapting is worth it.
+        settings: How it was measured.
+        provenance: Command, versions, git SHA, date.
+    """
+
+    name: str
+    prompts: int
+    sizes: dict[int, float]
+    default: Acceptance
+    best_fixed: Acceptance
+    oracle: Acceptance
+    oracle_all: Acceptance
+    selection: Selection | None
+    verdict: Worth
+    settings: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Render as values for JSON, with the keys of a sweep's headroom.
+
+        What acceptance lengths alone cannot tell is null or empty.
+        """
+        values = dataclasses.asdict(self)
+        values["best_fixed"]["in_sample"] = True
+        return {
+            **values,
+            "measure": "acceptance_length",
+            "per_family": None,
+            "oracle_crossfit": None,
+            "step_oracle": None,
+            "families": {},
+        }
+
+
+def acceptance_headroom(
+    results: PublishedResults,
+    default: int = PUBLISHED_DEFAULT,
+    window: int = PUBLISHED_WINDOW,
+    *,
+    min_gain: float = 0.02,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> AcceptanceHeadroom:
+    """Measure how much there is to win in acceptance length.
+
+    Args:
+        results: What was published.
+        default: The drafter's own block size.
+        window: Half-width of the window of sizes around it that the oracle may choose from, as in
+            BlockPilot (arXiv 2606.31315).
+        min_gain: Gain that is worth the trouble, as a fraction.
+        confidence: Level of the intervals.
+        seed: Seed of the bootstrap.
+
+    Raises:
+        BlockPilotError: If the default size has no file.
+    """
+    sizes, acceptance = results.block_sizes, results.acceptance
+    if default not in sizes:
+        raise BlockPilotError(f"{results.name} has no {default}.json; its sizes are {sizes}")
+    usual, prompts = acceptance[:, sizes.index(default)], np.array(results.prompts)
+
+    def measure(values: np.ndarray, **chosen: Any) -> Acceptance:
+        gain = relative_gain(values, usual, prompts, confidence=confidence, seed=seed)
+        return Acceptance(float(values.mean()), gain, **chosen)
+
+    means = acceptance.mean(axis=0)
+    best = int(means.argmax())
+    inside = [index for index, size in enumerate(sizes) if abs(size - default) <= window]
+    labels = acceptance[:, inside].max(axis=1)
+    selection = None
+    if results.selection is not None:
+        chosen = acceptance[np.arange(len(prompts)), np.searchsorted(sizes, results.selection)]
+        matches = int((chosen == labels).sum())
+        selection = Selection(measure(chosen), matches, len(prompts), matches == len(prompts))
+    oracle = measure(labels, block_sizes=tuple(sizes[index] for index in inside))
+    return AcceptanceHeadroom(
+        name=results.name,
+        prompts=len(prompts),
+        sizes=dict(zip(sizes, means.tolist(), strict=True)),
+        default=measure(usual, block_size=default),
+        best_fixed=measure(acceptance[:, best], block_size=sizes[best]),
+        oracle=oracle,
+        oracle_all=measure(acceptance.max(axis=1), block_sizes=sizes),
+        selection=selection,
+        verdict=_verdict(oracle, default, selection, min_gain),
+        settings={
+            "default": default,
+            "window": window,
+            "min_gain": min_gain,
+            "confidence": confidence,
+            "seed": seed,
+        },
+    )
+
+
+def _verdict(
+    oracle: Acceptance, default: int, selection: Selection | None, min_gain: float
+) -> Worth:
+    gain, sizes = oracle.gain, oracle.block_sizes
+    little = gain.high < min_gain
+    reason = (
+        f"adapting {'is not' if little else 'may be'} worth it here: knowing the best of sizes "
+        f"{sizes[0]} to {sizes[-1]} for each prompt gains {gain.value:+.1%} ({gain.low:+.1%} to "
+        f"{gain.high:+.1%}) in acceptance length over fixed {default}, chosen and judged on the "
+        "same decodes, and acceptance lengths do not tell time"
+    )
+    if selection is not None:
+        reason += (
+            f"; the published selection equals the oracle's labels on all {selection.prompts} "
+            "prompts, so it shows no prediction"
+            if selection.equals_oracle
+            else f"; the published selection is as good as the oracle on {selection.matches} of "
+            f"{selection.prompts} prompts"
+        )
+    return Worth("no" if little else "maybe", reason)
+
+
+def _files(folder: Path) -> dict[int, Path]:
+    """Files by block size, increasing."""
+    found = {int(path.stem): path for path in folder.glob("*.json") if path.stem.isdecimal()}
+    return dict(sorted(found.items()))
+
+
+def _read(path: Path) -> dict[str, float]:
+    values = read_json(path)
+    if not isinstance(values, dict):
+        raise BlockPilotError(f"{path} must map each prompt to a number")
+    for key, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise BlockPilotError(f"{path}: prompt {key!r} must have a number, not {value!r}")
+        if isinstance(value, int) and abs(value) > sys.float_info.max:
+            raise BlockPilotError(f"{path}: prompt {key!r} has a number that is too large")
+    return values

@@ -1,0 +1,139 @@
+"""Family `copy`: repeat a text exactly or with one small, well-defined edit."""
+
+from __future__ import annotations
+
+from blockpilot_rl.prompts.suite.passages import Passage, passage
+from blockpilot_rl.prompts.suite.records import records
+from blockpilot_rl.prompts.suite.snippets import snippet
+from blockpilot_rl.prompts.suite.writer import Writer
+
+
+def _exact(writer: Writer, source: Passage) -> str:
+    request = writer.ask(
+        "[repeat|copy|write out|print|type] [this text|the {kind}|the text below|the following] "
+        "[exactly|word for word|without any change|exactly as it is]",
+        kind=source.kind,
+    )
+    return writer.about(request, source.text, "Text")
+
+
+def _replace(writer: Writer, source: Passage) -> str:
+    fact = writer.pick(list(source.facts))
+    request = writer.ask(
+        "[replace '{old}' with '{new}' in the {kind}"
+        "|rewrite the text, changing '{old}' to '{new}' everywhere"
+        "|copy the {kind} but write '{new}' instead of '{old}']",
+        old=source.facts[fact],
+        new=source.another(writer, fact),
+        kind=source.kind,
+    )
+    return writer.about(request, source.text, "Text")
+
+
+def _form(writer: Writer, source: Passage) -> str:
+    request = writer.ask(
+        "[write this text in upper case|rewrite the {kind} in capital letters"
+        "|change the {kind} to lower case|put each sentence of the {kind} on its own line"
+        "|put this text in quotation marks|make every sentence a bullet point"
+        "|number the sentences of this text|write the {kind} as a Markdown list"
+        "|add a full stop and a line break after each sentence"
+        "|write the sentences of this text in reverse order"
+        "|copy only the first sentence of the {kind}|copy only the last sentence of the {kind}"
+        "|copy the {kind} and add the sentence '{extra}' at the [end|start]"
+        "|copy this text without its [first|second|last] sentence]",
+        kind=source.kind,
+        extra=writer.write(
+            "[Thank you, {first}.|This is all for today.|Please reply by {weekday}.|"
+            "More news follows on {date}.|Written by {person}.]"
+        ),
+    )
+    return writer.about(request, source.text, "Text")
+
+
+def _typo(writer: Writer, source: Passage) -> str:
+    words = source.text.split(" ")
+    long_words = [i for i, word in enumerate(words) if len(word) > 4 and word.isalpha()]
+    place = writer.pick(long_words)
+    cut = writer.number(1, len(words[place]) - 3)
+    word = words[place]
+    words[place] = writer.pick(
+        (
+            word[:cut] + word[cut + 1] + word[cut] + word[cut + 2 :],
+            word[:cut] + word[cut + 1 :],
+            word[:cut] + word[cut] + word[cut:],
+        )
+    )
+    request = writer.ask(
+        "[correct the typo in this text|correct the spelling and change nothing else|fix the "
+        "spelling mistake and print the corrected text"
+        "|write the {kind} again without its one spelling mistake"
+        "|find the misspelled word in the {kind} and print the text with the right spelling"
+        "|copy the {kind} and correct the one wrong word]",
+        kind=source.kind,
+    )
+    return writer.about(request, " ".join(words), "Text")
+
+
+def _tense(writer: Writer, source: Passage) -> str:
+    request = writer.ask(
+        "rewrite [the {kind}|this text] [in the past tense|in the future tense|in the first person|"
+        "in British spelling|with shorter sentences|without commas|as questions|more politely|"
+        "more formally|in a friendly tone], [keeping everything else the same"
+        "|changing as little as possible]",
+        kind=source.kind,
+    )
+    return writer.about(request, source.text, "Text")
+
+
+def _lines(writer: Writer) -> str:
+    lexicon = writer.pick(("first", "animal", "town", "thing", "food", "job", "hobby", "event"))
+    items = list(dict.fromkeys(writer.write(f"{{{lexicon}}}") for _ in range(writer.number(5, 10))))
+    request = writer.ask(
+        "[repeat this list exactly|number the lines|sort these lines alphabetically"
+        "|write this list in reverse order|turn this list into one line separated by commas"
+        "|turn this list into a JSON array|write each line twice|make each line upper case"
+        "|put a dash before each line|remove the [first|last|second] line"
+        "|put each line in quotation marks|add '{extra}' at the end of this list]",
+        extra=writer.write(f"{{{lexicon}}}"),
+    )
+    return writer.about(request, "\n".join(items), "List")
+
+
+def _table(writer: Writer) -> str:
+    table = records(writer)
+    request = writer.ask(
+        "[copy this table exactly|print this table again without the row of {key}"
+        "|sort the {kind} by {column}|write the {kind} in reverse order"
+        "|rename the column {column} to {new} and print the table|remove the column {column}"
+        "|repeat the table, changing {value} to {other}|print only the first {2..3} {kind}"
+        "|add one more row to these {kind}|write the column {column} in upper case]",
+        kind=table.kind,
+        key=writer.pick(table.rows)[0],
+        column=writer.pick(table.columns),
+        value=table.rows[0][-1],
+        other=table.rows[1][-1],
+        new=writer.pick(("value", "info", "label", "entry", "detail")),
+    )
+    return writer.about(request, table.render(writer), table.kind.capitalize())
+
+
+def _code(writer: Writer) -> str:
+    source = snippet(writer)
+    request = writer.ask(
+        "[copy this code exactly|rename the function to {name} and print the code"
+        "|add a comment above each line of this code|add a docstring to this function"
+        "|rename the variable {variable} to {new} in this code"
+        "|add type hints to this function|print this code with line numbers]",
+        name=writer.pick(("run", "helper", "process", "compute", "solve", "handle", "apply_rule")),
+        variable=source.argument,
+        new=writer.pick(("data", "source", "given", "argument", "entry", "element_list")),
+    )
+    return writer.about(request, f"```python\n{source.code}\n```")
+
+
+def write(writer: Writer) -> str:
+    """Write one prompt whose answer is mostly a copy of what it holds."""
+    if writer.chance(0.3):
+        return writer.pick((_lines, _table, _code))(writer)
+    form = writer.pick((_exact, _exact, _replace, _replace, _form, _form, _typo, _tense))
+    return form(writer, passage(writer, 3, 6))

@@ -1,0 +1,173 @@
+"""A seeded writer: the small template language that the whole suite is written in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from blockpilot_rl.prompts.suite.lexicon import LEXICON
+
+T = TypeVar("T")
+
+_CHOICE = re.compile(r"(\b[Aa] )?\[([^\[\]]*\|[^\[\]]*)\]")
+_SLOT = re.compile(r"(\b[Aa] )?\{(\w+|\d+\.\.\d+)\}")
+_VOWEL = re.compile(r"(?!one|eu|use|usu|uni)[aeiou]|8|1[18]\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """What the writer knows of a language.
+
+    Args:
+        lexicon: The words, or templates of words, that fill each slot.
+        requests: Ways to ask for something, around the imperative as `{lower}` or, with a capital,
+            as `{upper}`.
+        quoting_requests: Ways that suit an imperative which ends with a quoted text.
+        articles: Whether the article "a" before a mark becomes "an" where it must.
+    """
+
+    lexicon: Mapping[str, Sequence[str]]
+    requests: tuple[str, ...]
+    quoting_requests: tuple[str, ...]
+    articles: bool = False
+
+
+ENGLISH = Grammar(
+    lexicon=LEXICON,
+    requests=(
+        *["{upper}."] * 6,
+        "Please {lower}.",
+        "Please {lower}.",
+        "{upper}, please.",
+        "Can you {lower}?",
+        "Could you {lower}?",
+        "Could you please {lower}?",
+        "I would like you to {lower}.",
+        "I need you to {lower}.",
+        "Your task: {lower}.",
+        "Would you {lower}?",
+        "Help me with this: {lower}.",
+        "Hi! Please {lower}.",
+    ),
+    quoting_requests=(*["{upper}"] * 4, "Please {lower}", "Your task: {lower}", "Hello, {lower}"),
+    articles=True,
+)
+
+
+class Writer:
+    """Draws words, numbers and whole texts from one random generator.
+
+    Templates know two marks. `[a|b|c]` becomes one of its alternatives, which may be empty or hold
+    further alternatives. `{slot}` becomes a bound value or a word of the lexicon, and `{2..9}` a
+    number in that range, ends included. In English the article "a" before either mark agrees with
+    what follows.
+
+    Args:
+        rng: The generator that decides everything; two writers on equal generators write the same.
+        grammar: The language to write in.
+    """
+
+    def __init__(self, rng: np.random.Generator, grammar: Grammar = ENGLISH) -> None:
+        self._rng = rng
+        self._grammar = grammar
+
+    def pick(self, options: Sequence[T]) -> T:
+        """Draw one of the options."""
+        return options[int(self._rng.integers(len(options)))]
+
+    def some(self, options: Sequence[T], count: int) -> list[T]:
+        """Draw `count` different options in random order, or all where there are fewer."""
+        return [options[i] for i in self._rng.permutation(len(options))[:count]]
+
+    def several(self, slot: str, count: int) -> list[str]:
+        """Draw `count` different words of one slot of the lexicon."""
+        return self.some(self._grammar.lexicon[slot], count)
+
+    def pair(self, slot: str) -> tuple[str, str]:
+        """Draw two different words of one slot of the lexicon."""
+        first, second = self.several(slot, 2)
+        return first, second
+
+    def number(self, low: int, high: int) -> int:
+        """Draw a whole number from `low` to `high`, both included."""
+        return int(self._rng.integers(low, high + 1))
+
+    def chance(self, probability: float) -> bool:
+        """Be true with the given probability."""
+        return bool(self._rng.random() < probability)
+
+    def write(self, template: str, **bound: object) -> str:
+        """Fill in a template.
+
+        Args:
+            template: Text with `[a|b]` alternatives and `{slot}` slots.
+            bound: Values for slots; they are inserted as they are and win over the lexicon.
+
+        Returns:
+            The text, with nothing left to fill in.
+        """
+        while choice := _CHOICE.search(template):
+            option = self._after(choice[1], self.pick(choice[2].split("|")))
+            template = template[: choice.start()] + option + template[choice.end() :]
+        return _SLOT.sub(lambda slot: self._after(slot[1], self._word(slot[2], bound)), template)
+
+    def ask(self, request: str, **bound: object) -> str:
+        """Phrase an imperative ("write a poem") as one of several kinds of request.
+
+        Args:
+            request: Template that starts with a verb in lower case. It ends without a stop, unless
+                it ends with a quoted sentence; after a colon nothing is added but the stop.
+            bound: Values for its slots.
+
+        Returns:
+            One sentence with its punctuation.
+        """
+        lower = " ".join(self.write(request, **bound).split())
+        ended = lower[-1] in ".?!"
+        grammar = self._grammar
+        form = self.pick(grammar.quoting_requests if ended or ": " in lower else grammar.requests)
+        asked = form.format(lower=lower, upper=sentence(lower))
+        return asked if asked[-1] in ".?!" else f"{asked}."
+
+    def about(self, request: str, text: str, label: str = "") -> str:
+        """Join an instruction and the text it is about, in one of several layouts.
+
+        Args:
+            request: The instruction, a finished sentence.
+            text: The material.
+            label: What to call the material in layouts that name it; without it none does.
+
+        Returns:
+            The prompt.
+        """
+        layouts = [f"{request}\n\n{text}", f"{text}\n\n{request}", f"{request}\n{text}"]
+        if label:
+            layouts += [
+                f"{request}\n\n{label}:\n{text}",
+                f"{request}\n\n{label}: {text}",
+                f"{label}:\n{text}\n\n{request}",
+                f'{request}\n\n"""\n{text}\n"""',
+            ]
+        return self.pick(layouts)
+
+    def _word(self, slot: str, bound: dict[str, object]) -> str:
+        if slot in bound:
+            return str(bound[slot])
+        if ".." in slot:
+            low, high = slot.split("..")
+            return str(self.number(int(low), int(high)))
+        return self.write(self.pick(self._grammar.lexicon[slot]), **bound)
+
+    def _after(self, article: str | None, word: str) -> str:
+        if article and self._grammar.articles and _VOWEL.match(word):
+            article = f"{article[0]}n "
+        return (article or "") + word
+
+
+def sentence(text: str) -> str:
+    """Start a text with a capital, leaving the rest as it is."""
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,178 @@
+"""The tables of a headroom report, as text cells."""
+
+from __future__ import annotations
+
+from blockpilot_rl.evaluation.achieved import Achieved
+from blockpilot_rl.headroom.published import Acceptance, AcceptanceHeadroom
+from blockpilot_rl.headroom.results import Group, Headroom, Steps
+from blockpilot_rl.reports.tables import TextTable, counted, crossfit_rows, gain_text
+
+
+def headroom_tables(found: Headroom) -> list[TextTable]:
+    """All tables of a sweep's headroom, those that have something to tell."""
+    tables = [_choices(found), _sizes(found)]
+    if found.steps is not None:
+        tables.append(_steps(found))
+    for name in ("families", "languages", "temperatures"):
+        groups: dict[str, Group] = getattr(found, name)
+        if len(groups) > 1:
+            tables.append(_groups(name, groups, found))
+    if found.costs:
+        tables.append(_costs(found))
+    return tables
+
+
+def acceptance_tables(found: AcceptanceHeadroom) -> list[TextTable]:
+    """All tables of published results."""
+    named: list[tuple[str, Acceptance]] = [
+        (f"default size ({found.default.block_size})", found.default),
+        (f"best fixed ({found.best_fixed.block_size}), in sample", found.best_fixed),
+        (f"oracle among {_span(found.oracle.block_sizes)}", found.oracle),
+        (f"oracle among {_span(found.oracle_all.block_sizes)}", found.oracle_all),
+    ]
+    if found.selection is not None:
+        named.append(("published selection", found.selection.achieved))
+    columns = ["choice", "acceptance\nlength", f"gain over {found.default.block_size}\n(interval)"]
+    rows = [[name, f"{item.acceptance_length:.3f}", gain_text(item.gain)] for name, item in named]
+    title = f"Acceptance length, {found.name}, {found.prompts} prompts"
+    sizes = TextTable(
+        "Mean acceptance length by block size",
+        ["prompts", *map(str, found.sizes)],
+        [[found.name, *(f"{value:.3f}" for value in found.sizes.values())]],
+    )
+    return [TextTable(title, columns, rows), sizes]
+
+
+def _choices(found: Headroom) -> TextTable:
+    fixed, total = found.best_fixed, found.best_fixed_total
+    named: dict[str, Achieved] = {}
+    if found.default is not None:
+        named[f"default size ({found.default.block_size})"] = found.default
+    named[f"best fixed ({fixed.block_size})"] = fixed
+    if total.block_size != fixed.block_size:
+        named[f"best in total ({total.block_size})"] = total
+    for name, groups, best in (
+        ("family", found.families, found.per_family),
+        ("language", found.languages, found.per_language),
+        ("temperature", found.temperatures, found.per_temperature),
+    ):
+        if len(groups) > 1:
+            named[f"best of each {name}"] = best
+    named["oracle, one size per request"] = found.oracle
+    rows = [[name, *_cells(item)] for name, item in named.items()]
+    rows += [
+        [name, speedup, "–", gain, "–"]
+        for name, speedup, gain in crossfit_rows(found.oracle_crossfit, found.oracle_halves)
+    ]
+    return TextTable(
+        f"Speedup over plain decoding, {_judged(found)}; sizes chosen on {found.train_prompts:,} "
+        "training prompts",
+        _columns(found),
+        rows,
+    )
+
+
+def _sizes(found: Headroom) -> TextTable:
+    return TextTable(
+        f"Mean speedup by block size, {_judged(found)}",
+        ["prompts", *map(str, found.speedups)],
+        [["all", *(f"{value:.3f}" for value in found.speedups.values())]],
+    )
+
+
+def _steps(found: Headroom) -> TextTable:
+    steps = found.steps
+    assert steps is not None
+    named = {
+        f"best fixed ({found.best_fixed.block_size})": steps.best_fixed,
+        "oracle, one size per request": steps.size_oracle,
+    }
+    for name, rule in steps.rules.items():
+        tuned = ", ".join(f"{key} {value:g}" for key, value in rule.settings.items())
+        named[f"rule: {name} ({tuned.replace('_', ' ')})"] = rule
+    named["oracle, prefix of the largest block at every step"] = steps.prefix_oracle
+    named["oracle, any size at every step"] = steps.step_oracle
+    return TextTable(
+        f"Deciding at every step, {_judged(steps)} with a trace; rules tuned on training prompts",
+        _columns(found),
+        [[name, *_cells(item)] for name, item in named.items()],
+    )
+
+
+def _groups(name: str, groups: dict[str, Group], found: Headroom) -> TextTable:
+    fixed = found.best_fixed.block_size
+    rows = [
+        [
+            label,
+            str(group.rows),
+            f"{group.overall_fixed.mean_speedup:.3f}",
+            str(group.best_fixed.block_size),
+            f"{group.best_fixed.mean_speedup:.3f}",
+            gain_text(group.best_fixed.gain),
+            gain_text(group.oracle.gain),
+        ]
+        for label, group in groups.items()
+    ]
+    columns = [
+        name,
+        "test\nrows",
+        f"best fixed\n({fixed})",
+        "its own\nbest size",
+        "mean\nspeedup",
+        f"gain over {fixed}\n(interval)",
+        f"oracle's gain over {fixed}\n(interval)",
+    ]
+    return TextTable(f"Headroom by {name}", columns, rows)
+
+
+def _costs(found: Headroom) -> TextTable:
+    rows = [
+        [
+            f"× {point.factor:g}",
+            f"{point.token_cost:.1%}",
+            str(point.best_fixed),
+            f"{point.best_fixed_speedup:.3f}",
+            "–" if point.default_speedup is None else f"{point.default_speedup:.3f}",
+            gain_text(point.per_family),
+            gain_text(point.oracle),
+        ]
+        for point in found.costs
+    ]
+    columns = [
+        "cost of a\nfurther token",
+        "of a plain\npass",
+        "best\nfixed",
+        "mean\nspeedup",
+        "default's\nmean speedup",
+        "best of each family\n(gain over best fixed)",
+        "oracle\n(gain over best fixed)",
+    ]
+    return TextTable("Were further tokens of a block cheaper or dearer", columns, rows)
+
+
+def _judged(found: Headroom | Steps) -> str:
+    return counted(found.prompts, found.rows, "test prompts")
+
+
+def _columns(found: Headroom) -> list[str]:
+    level = f"{100 * found.settings['confidence']:.3g}% interval"
+    return [
+        "choice",
+        "mean\nspeedup",
+        "total\nspeedup",
+        f"gain over best fixed\n({level})",
+        f"gain in total time\n({level})",
+    ]
+
+
+def _cells(item: Achieved) -> list[str]:
+    return [
+        f"{item.mean_speedup:.3f}",
+        f"{item.total_speedup:.3f}",
+        gain_text(item.gain),
+        gain_text(item.total_gain),
+    ]
+
+
+def _span(sizes: tuple[int, ...]) -> str:
+    return f"{sizes[0]}–{sizes[-1]}"

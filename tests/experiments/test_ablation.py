@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from blockpilot_rl.decoding.state import StateLayout
+from blockpilot_rl.evaluation.choices import Choices
+from blockpilot_rl.evaluation.oracle import oracle_arms
+from blockpilot_rl.experiments.ablation import ALL_GROUPS, ablation_rows, group_sets
+from blockpilot_rl.experiments.judged_comparison import make_judge
+from tests.synthetic import HIDDEN, synthetic_table
+
+
+def layout(*names: str) -> StateLayout:
+    return StateLayout(tuple((name, 2) for name in names))
+
+
+def test_each_group_alone_all_but_each_and_all():
+    names = ("last_hidden", "next_token", "prompt", "draft")
+    sets = group_sets(layout(*names))
+    assert len(sets) == 9
+    for name in names:
+        assert sets[f"{name} alone"] == (name,)
+        assert sets[f"all but {name}"] == tuple(other for other in names if other != name)
+    assert list(sets)[-1] == ALL_GROUPS
+    assert sets[ALL_GROUPS] == names
+
+
+def test_no_set_comes_twice():
+    assert group_sets(layout("prompt")) == {ALL_GROUPS: ("prompt",)}
+    assert group_sets(layout("prompt", "draft")) == {
+        "prompt alone": ("prompt",),
+        "draft alone": ("draft",),
+        ALL_GROUPS: ("prompt", "draft"),
+    }
+
+
+def test_the_numbers_of_a_row():
+    table = synthetic_table(n=300)
+    judge = make_judge(table.split("train"), table.split("test"))
+    test = judge.test
+    sets = group_sets(test.metadata.state)
+    best = np.stack([oracle_arms(test), np.full(len(test), 1)])
+    poor = np.full((2, len(test)), 1)
+    choices = {
+        name: Choices(best if "last_hidden" in groups else poor, np.array([1e-3, 2e-3]))
+        for name, groups in sets.items()
+    }
+    rows = ablation_rows(judge, sets, choices)
+    assert list(rows) == list(sets)
+    assert [row.width for row in rows.values()] == [HIDDEN, 3, 1, 4, HIDDEN + 1, HIDDEN + 3, 16]
+    seeing, blind = judge.outcome(Choices(best, np.array([1e-3, 2e-3]))), rows["prompt alone"]
+    for row in (rows[ALL_GROUPS], rows["last_hidden alone"], rows["all but prompt"]):
+        assert row.mean_speedup == pytest.approx(seeing.mean_speedup)
+        assert row.gain == pytest.approx(seeing.gain)
+        assert row.gap_closed == pytest.approx(seeing.gap_closed)
+        assert row.change == (0, 0, 0)
+    assert blind.change.value == pytest.approx(blind.mean_speedup / seeing.mean_speedup - 1)
+    assert blind.change.low < blind.change.value < blind.change.high < 0

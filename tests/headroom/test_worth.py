@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from blockpilot_rl.evaluation.achieved import Achieved, Scale
+from blockpilot_rl.evaluation.oracle import CrossFit
+from blockpilot_rl.evaluation.statistics import Interval
+from blockpilot_rl.headroom.results import Steps
+from blockpilot_rl.headroom.worth import Candidate, judge_worth
+
+NONE = Interval(0.0, 0.0, 0.0)
+FIXED = Achieved(1.6, 1.5, NONE, NONE, block_size=6)
+CROSSFIT = CrossFit("replicates", 40, 80, 1.61, 1.8, 1.6, Interval(0.006, -0.01, 0.015))
+
+
+def achieved(value: float, low: float, high: float) -> Achieved:
+    return Achieved(1.6 * (1 + value), 1.5, Interval(value, low, high), NONE)
+
+
+def judge(mixed: Interval = NONE, **changed):
+    settings = {
+        "oracle": achieved(0.12, 0.1, 0.14),
+        "crossfit": None,
+        "steps": None,
+        "candidates": [],
+        **changed,
+    }
+    oracle, crossfit, steps, candidates = settings.values()
+    return judge_worth(
+        FIXED, oracle, mixed, crossfit, steps, candidates, confidence=0.95, min_gain=0.02
+    )
+
+
+def candidate(name: str, speedups: np.ndarray) -> Candidate:
+    """Against a best fixed size that always gains nothing."""
+    ones = np.ones(len(speedups))
+    scale = Scale(ones, ones, ones, np.arange(len(ones)), confidence=0.95, seed=0)
+    return Candidate(name, scale, 1 / speedups)
+
+
+def test_no_takes_an_oracle_that_surely_gains_too_little():
+    """One that chooses by single other samples bounds nothing."""
+    assert judge(oracle=achieved(0.01, 0.0, 0.019)).worth == "no"
+    assert judge(oracle=achieved(0.01, 0.0, 0.021)).worth == "maybe"
+    assert judge(Interval(-0.01, -0.02, 0.0), crossfit=CROSSFIT).worth == "maybe"
+
+
+def test_the_sentence_names_both_oracles():
+    alone = judge(Interval(0.12, 0.1, 0.14)).reason
+    assert "would gain +12.0% over the best fixed size 6, but no simple rule" in alone
+    assert "cross-fitted" not in alone
+    found = judge(Interval(0.006, -0.01, 0.015), crossfit=CROSSFIT)
+    assert "+12.0% (+0.6% with the 40 prompts that have several answers cross-fitted)" in (
+        found.reason
+    )
+    small = judge(oracle=achieved(0.01, 0.0, 0.015)).reason
+    assert "at most +1.5%, less than the 2.0%" in small
+    assert "ship the best fixed size 6" in small
+
+
+def test_deciding_at_every_step_may_be_worth_it():
+    small, large = achieved(0.01, 0.0, 0.015), achieved(0.2, 0.18, 0.25)
+    for prefix, worth in ((small, "no"), (large, "maybe")):
+        steps = Steps(80, 40, FIXED, FIXED, large, prefix, {})
+        found = judge(oracle=small, steps=steps)
+        assert found.worth == worth
+        assert f"the best prefix at every step {prefix.gain.value:+.1%}" in found.reason
+
+
+def test_a_rule_that_surely_gains_enough_is_worth_it():
+    rng = np.random.default_rng(0)
+    good = candidate("a good rule", 1.05 + 0.02 * rng.normal(size=100))
+    small = candidate("a small rule", 1.01 + 0.02 * rng.normal(size=100))
+    found = judge(candidates=[small, good])
+    assert found.worth == "yes"
+    assert "a good rule alone gains +5." in found.reason
+    assert "97.5% interval" in found.reason
+    assert judge(Interval(0.1, 0.1, 0.1), candidates=[small]).worth == "maybe"
+
+
+def test_many_candidates_must_be_surer():
+    """What a single one shows with 95% is not enough for the best of a hundred."""
+    rng = np.random.default_rng(0)
+    lucky = candidate("a lucky rule", 1.03 + 0.12 * rng.normal(size=100))
+    low = lucky.scale.gain(lucky.seconds).low
+    assert low > 0
+    assert judge(candidates=[lucky]).worth == "yes"
+    idle = [candidate(f"rule {i}", np.ones(100)) for i in range(200)]
+    assert judge(candidates=[*idle, lucky]).worth == "maybe"
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_plain_decoding_has_a_name(size):
+    fixed = Achieved(1.0, 1.0, NONE, NONE, block_size=size)
+    found = judge_worth(
+        fixed, achieved(0.0, 0.0, 0.0), NONE, None, None, [], confidence=0.95, min_gain=0.02
+    )
+    assert f"ship {'plain decoding' if size == 1 else 'the best fixed size 4'}" in found.reason
