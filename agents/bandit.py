@@ -18,7 +18,7 @@ from blockpilot_rl.agents.projection import Projection
 from blockpilot_rl.agents.ridge_models import RidgeModels
 from blockpilot_rl.envs.one_step import EpochSampler
 from blockpilot_rl.policies.policy import BlockSizePolicy
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class BanditAgent(ExploringAgent[B], Generic[B, M]):
     def _update(self, features: torch.Tensor, arms: torch.Tensor, rewards: torch.Tensor) -> None:
         """Learn from decisions `[n]`."""
 
-    def _begin(self, train: SweepTable) -> None:
+    def _begin(self, train: Sweep) -> None:
         super()._begin(train)
         self._generator = torch.Generator().manual_seed(self.seed)
         self.projection = Projection.fit(
@@ -91,11 +91,11 @@ class BanditAgent(ExploringAgent[B], Generic[B, M]):
         )
         self.model = self._new_model()
 
-    def _attach(self, train: SweepTable, monitor: Monitor) -> None:
+    def _attach(self, train: Sweep, monitor: Monitor) -> None:
         super()._attach(train, monitor)
         self._features = self.projection(self.problem.states(train))
         self._rewards = torch.from_numpy(
-            self.problem.gains(train) if self._baseline is not None else train.rewards
+            self.problem.gains(train) if self._baseline is not None else train.speedups
         )
         self._sampler, self._order = EpochSampler(len(train)), np.random.default_rng(self.seed)
         # The order of the prompts depends on the seed alone, so drawing leads to where it was.

@@ -22,7 +22,7 @@ from blockpilot_rl.files import read_json, write_json
 from blockpilot_rl.models.devices import check_device
 from blockpilot_rl.policies.config import PolicyConfig
 from blockpilot_rl.policies.policy import BlockSizePolicy
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 from blockpilot_rl.threads import one_thread
 
 AGENT_FILE = "agent.json"
@@ -38,7 +38,7 @@ class Agent(ABC, Generic[H]):
 
     Args:
         seed: Decides everything random about it.
-        features: State groups to read, in order.
+        state_groups: State groups to read, in order.
         hyperparams: Values that replace those of the algorithm's YAML file.
         device: Where to train networks.
 
@@ -57,16 +57,16 @@ class Agent(ABC, Generic[H]):
         self,
         *,
         seed: int = 0,
-        features: Sequence[str] = DEFAULT_GROUPS,
+        state_groups: Sequence[str] = DEFAULT_GROUPS,
         hyperparams: Mapping[str, Any] | None = None,
         device: str = "cpu",
     ) -> None:
-        validate_groups(features)
+        validate_groups(state_groups)
         if not 0 <= seed <= MAX_SEED:
             raise BlockPilotError(f"seed must be 0 or more and at most {MAX_SEED}, got {seed}")
         check_device(device)
         self.seed = seed
-        self.features = tuple(features)
+        self.state_groups = tuple(state_groups)
         self.device = device
         self.hyperparams: H = resolve_hyperparams(
             self.algorithm, self.Hyperparams, hyperparams or {}
@@ -97,13 +97,13 @@ class Agent(ABC, Generic[H]):
 
     def learn(
         self: AgentT,
-        train: SweepTable,
-        validation: SweepTable | None = None,
+        train: Sweep,
+        validation: Sweep | None = None,
         monitor: Monitor | None = None,
         *,
         total_timesteps: int | None = None,
         reset_num_timesteps: bool = True,
-        baseline: SweepTable | None = None,
+        baseline: Sweep | None = None,
     ) -> AgentT:
         """Learn from recorded prompts.
 
@@ -134,7 +134,7 @@ class Agent(ABC, Generic[H]):
             raise BlockPilotError(f"total_timesteps must be at least 1, got {total_timesteps}")
         monitor = monitor or Monitor()
         if reset_num_timesteps or self._problem is None:
-            self._problem = Problem.of(train, self.features, baseline)
+            self._problem = Problem.of(train, self.state_groups, baseline)
             self.num_timesteps = 0
         else:
             self._problem.states(train)
@@ -146,18 +146,18 @@ class Agent(ABC, Generic[H]):
         return self
 
     @abstractmethod
-    def _fit(self, train: SweepTable, validation: SweepTable, monitor: Monitor, until: int) -> None:
+    def _fit(self, train: Sweep, validation: Sweep, monitor: Monitor, until: int) -> None:
         """Learn until `num_timesteps` reaches `until`, anew if it is 0; `problem` is known."""
 
     def _parts(
-        self, train: SweepTable, validation: SweepTable | None, monitor: Monitor
-    ) -> tuple[SweepTable, SweepTable]:
+        self, train: Sweep, validation: Sweep | None, monitor: Monitor
+    ) -> tuple[Sweep, Sweep]:
         """The rows to learn from and those to choose among candidates by."""
         if validation is None or validation.rows["id"].nunique() < MIN_VALIDATION:
             return self._hold_out(train, monitor)
         return train, validation
 
-    def _conclude(self, validation: SweepTable, monitor: Monitor) -> None:
+    def _conclude(self, validation: Sweep, monitor: Monitor) -> None:
         """Score what was learned on rows that it was not fitted to."""
         monitor.conclude(self, validation, self.choose(validation))
 
@@ -166,7 +166,7 @@ class Agent(ABC, Generic[H]):
         """Choose the best arm for each state.
 
         Args:
-            states: The state groups `features`, as recorded, `[n, width]`.
+            states: The state groups `state_groups`, as recorded, `[n, width]`.
 
         Returns:
             Arm indices, `[n]`.
@@ -176,14 +176,14 @@ class Agent(ABC, Generic[H]):
         """Probability of each arm under the agent's own policy, exploration included.
 
         Args:
-            states: The state groups `features`, as recorded, `[n, width]`.
+            states: The state groups `state_groups`, as recorded, `[n, width]`.
 
         Returns:
             `[n, arms]`; rows sum to 1.
         """
         return np.asarray(np.eye(len(self.problem.arms))[self.predict(states)])
 
-    def choose(self, table: SweepTable) -> np.ndarray:
+    def choose(self, table: Sweep) -> np.ndarray:
         """Choose an arm for each prompt of a sweep.
 
         Args:
@@ -240,7 +240,7 @@ class Agent(ABC, Generic[H]):
             problem = Problem.from_dict(saved["problem"])
             agent = cls(
                 seed=saved["seed"],
-                features=problem.state.names,
+                state_groups=problem.state.names,
                 hyperparams=saved["hyperparams"],
                 device=device,
             )
@@ -278,7 +278,7 @@ class Agent(ABC, Generic[H]):
             provenance=dict(provenance or {}),
         )
 
-    def _hold_out(self, train: SweepTable, monitor: Monitor) -> tuple[SweepTable, SweepTable]:
+    def _hold_out(self, train: Sweep, monitor: Monitor) -> tuple[Sweep, Sweep]:
         """Part the training rows; all rows of a prompt, which share its state, stay together."""
         prompts = train.rows["id"].unique()
         held = len(prompts) // 5
@@ -307,7 +307,7 @@ class PolicyAgent(Agent[H]):
         """Probability of each arm under the agent's own policy, exploration included.
 
         Args:
-            states: The state groups `features`, as recorded, `[n, width]`.
+            states: The state groups `state_groups`, as recorded, `[n, width]`.
 
         Returns:
             `[n, arms]`; rows sum to 1. States that are not finite get the fallback for sure.

@@ -9,7 +9,7 @@ import torch
 
 from blockpilot_rl.agents.full_information import FullInformationAgent, NetworkHyperparams
 from blockpilot_rl.agents.hyperparameters import require
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class ExpectedRewardAgent(FullInformationAgent[ExpectedRewardHyperparams]):
     algorithm = "expected-reward"
     Hyperparams = ExpectedRewardHyperparams
 
-    def _targets(self, train: SweepTable) -> np.ndarray:
+    def _targets(self, train: Sweep) -> np.ndarray:
         return self.problem.gains(train).astype(np.float32)
 
     def _loss(self, scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

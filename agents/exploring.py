@@ -14,7 +14,7 @@ from blockpilot_rl.agents.hyperparameters import require
 from blockpilot_rl.agents.iterative import IterativeAgent
 from blockpilot_rl.agents.monitor import Monitor
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 DECISIONS_FILE = "decisions.parquet"
 LOGGED = ("prompt_id", "temperature", "seed", "block_size", "reward", "propensity")
@@ -57,7 +57,7 @@ class DecisionLog:
     the learner subtracts from it.
     """
 
-    _table: SweepTable
+    _table: Sweep
 
     def __init__(self) -> None:
         self._parts: list[pd.DataFrame] = []
@@ -67,7 +67,7 @@ class DecisionLog:
         """Number of decisions."""
         return sum(map(len, self._parts)) + sum(len(rows) for rows, *_ in self._fresh)
 
-    def attach(self, table: SweepTable) -> None:
+    def attach(self, table: Sweep) -> None:
         """Log decisions on this sweep from here on."""
         if self._fresh:
             self.frame()
@@ -114,7 +114,7 @@ class DecisionLog:
 
 
 def _described(
-    table: SweepTable, rows: np.ndarray, arms: np.ndarray, propensities: np.ndarray
+    table: Sweep, rows: np.ndarray, arms: np.ndarray, propensities: np.ndarray
 ) -> pd.DataFrame:
     """Write decisions on the rows of a sweep out in the columns `LOGGED`."""
     columns = (
@@ -122,7 +122,7 @@ def _described(
         table.temperatures[rows],
         table.rows["seed"].to_numpy(dtype=np.int64)[rows],
         np.asarray(table.arms)[arms],
-        table.rewards[rows, arms],
+        table.speedups[rows, arms],
         propensities.astype(np.float64),
     )
     return pd.DataFrame(dict(zip(LOGGED, columns, strict=True)))
@@ -156,10 +156,10 @@ class ExploringAgent(IterativeAgent[E]):
         wanted = self.hyperparams.reward_baseline == "best_fixed"
         return self.problem.best_fixed if wanted else None
 
-    def _begin(self, train: SweepTable) -> None:
+    def _begin(self, train: Sweep) -> None:
         self.decisions = DecisionLog()
 
-    def _attach(self, train: SweepTable, monitor: Monitor) -> None:
+    def _attach(self, train: Sweep, monitor: Monitor) -> None:
         self.decisions.attach(train)
 
     def _save_model(self, folder: Path) -> None:

@@ -17,7 +17,7 @@ from blockpilot_rl.agents.monitor import Monitor
 from blockpilot_rl.agents.optimizer import BiasSparingAdamW
 from blockpilot_rl.policies.config import PolicyConfig
 from blockpilot_rl.policies.policy import BlockSizePolicy
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class FullInformationAgent(IterativeAgent[N]):
     optimizer: torch.optim.Optimizer
 
     @abstractmethod
-    def _targets(self, train: SweepTable) -> np.ndarray:
+    def _targets(self, train: Sweep) -> np.ndarray:
         """What the loss compares the scores of each prompt with, `[n, …]`."""
 
     @abstractmethod
@@ -80,7 +80,7 @@ class FullInformationAgent(IterativeAgent[N]):
         """Every epoch is judged."""
         return 1
 
-    def _begin(self, train: SweepTable) -> None:
+    def _begin(self, train: Sweep) -> None:
         self._generator = torch.Generator().manual_seed(self.seed)
         network = BlockSizePolicy(self._network_config())
         mean, scale = standardisation(self.problem.states(train))
@@ -95,7 +95,7 @@ class FullInformationAgent(IterativeAgent[N]):
         nn.init.zeros_(last.bias)
         self._train_network(network)
 
-    def _attach(self, train: SweepTable, monitor: Monitor) -> None:
+    def _attach(self, train: Sweep, monitor: Monitor) -> None:
         self._inputs = torch.as_tensor(self.problem.states(train), device=self.device)
         self._answers = torch.as_tensor(self._targets(train), device=self.device)
 

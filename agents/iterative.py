@@ -13,7 +13,7 @@ from blockpilot_rl.agents.base import H, PolicyAgent
 from blockpilot_rl.agents.monitor import Monitor
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.policies.policy import BlockSizePolicy
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 TRAINING_FILE = "training.pt"
 
@@ -39,11 +39,11 @@ class IterativeAgent(PolicyAgent[H]):
         """Steps between two walks over the validation split."""
 
     @abstractmethod
-    def _begin(self, train: SweepTable) -> None:
+    def _begin(self, train: Sweep) -> None:
         """Make the untrained learner."""
 
     @abstractmethod
-    def _attach(self, train: SweepTable, monitor: Monitor) -> None:
+    def _attach(self, train: Sweep, monitor: Monitor) -> None:
         """Prepare the prompts to learn from, behind `num_timesteps` steps."""
 
     @abstractmethod
@@ -66,7 +66,7 @@ class IterativeAgent(PolicyAgent[H]):
     def _restore_learner(self, state: dict[str, Any]) -> None:
         """Put back what `_learner_state` gave."""
 
-    def _fit(self, train: SweepTable, validation: SweepTable, monitor: Monitor, until: int) -> None:
+    def _fit(self, train: Sweep, validation: Sweep, monitor: Monitor, until: int) -> None:
         if self.num_timesteps == 0:
             self._best, self._best_reward = None, -np.inf
             self._begin(train)

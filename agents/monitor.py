@@ -14,7 +14,7 @@ from torch.utils.tensorboard.writer import SummaryWriter
 
 from blockpilot_rl.agents.hyperparameters import to_dict
 from blockpilot_rl.evaluation.oracle import gap_closed
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 if TYPE_CHECKING:
     from blockpilot_rl.agents.base import Agent
@@ -41,7 +41,7 @@ class Score:
     arm_frequencies: dict[int, float]
 
     @classmethod
-    def of(cls, table: SweepTable, choices: np.ndarray, best_fixed: int) -> Score:
+    def of(cls, table: Sweep, choices: np.ndarray, best_fixed: int) -> Score:
         """Score choices.
 
         Args:
@@ -49,7 +49,7 @@ class Score:
             choices: Arm indices, `[n]`.
             best_fixed: Block size to compare with.
         """
-        rewards = table.rewards
+        rewards = table.speedups
         counts = np.bincount(choices, minlength=len(table.arms))
         return cls(
             reward=float(rewards[np.arange(len(table)), choices].mean()),
@@ -106,7 +106,7 @@ class Monitor:
         self._on_score = on_score
         self._writer = None if log_folder is None else SummaryWriter(str(log_folder))
 
-    def evaluate(self, agent: Agent[Any], validation: SweepTable, step: int, total: int) -> float:
+    def evaluate(self, agent: Agent[Any], validation: Sweep, step: int, total: int) -> float:
         """Score the agent as it is now.
 
         Args:
@@ -126,7 +126,7 @@ class Monitor:
             self._on_score(step, score)
         return score.reward
 
-    def conclude(self, agent: Agent[Any], validation: SweepTable, choices: np.ndarray) -> None:
+    def conclude(self, agent: Agent[Any], validation: Sweep, choices: np.ndarray) -> None:
         """Score the agent that learning ended with; of a closed form it is the whole record.
 
         TensorBoard gets the hyperparameters beside this score.
@@ -143,7 +143,7 @@ class Monitor:
             settings = {
                 "algorithm": agent.algorithm,
                 "seed": agent.seed,
-                "features": ",".join(agent.features),
+                "state_groups": ",".join(agent.state_groups),
                 **to_dict(agent.hyperparams),
             }
             plain = {
@@ -170,7 +170,7 @@ class Monitor:
             self._writer.close()
 
     @staticmethod
-    def _score(agent: Agent[Any], validation: SweepTable, choices: np.ndarray) -> Score:
+    def _score(agent: Agent[Any], validation: Sweep, choices: np.ndarray) -> Score:
         return Score.of(validation, choices, agent.problem.best_fixed)
 
     def _record(self, step: int, score: Score) -> None:

@@ -17,7 +17,7 @@ from blockpilot_rl.agents.optimizer import BiasSparingAdamW
 from blockpilot_rl.agents.ridge_models import RidgeModels
 from blockpilot_rl.policies.config import ACTIVATIONS
 from blockpilot_rl.policies.policy import BlockSizePolicy
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 # Features, arms and rewards of some decisions.
 Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -98,7 +98,7 @@ class NeuralLinearAgent(BanditAgent[NeuralLinearHyperparams, NeuralLinearModel])
     algorithm = "neural-linear"
     Hyperparams = NeuralLinearHyperparams
 
-    def _begin(self, train: SweepTable) -> None:
+    def _begin(self, train: Sweep) -> None:
         super()._begin(train)
         for layer in self.model.modules():
             if isinstance(layer, nn.Linear):

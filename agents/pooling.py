@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 
-def pooled_speedups(table: SweepTable) -> np.ndarray:
+def pooled_speedups(table: Sweep) -> np.ndarray:
     """Speedups over plain decoding, with acceptance lengths that all arms of a row agree on.
 
     An arm takes few passes over a short answer, and where its blocks happen to fall decides much of

@@ -12,7 +12,7 @@ import numpy as np
 from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.oracle import best_fixed_by_mean
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 
 @dataclass(frozen=True)
@@ -39,19 +39,19 @@ class Problem:
 
     @classmethod
     def of(
-        cls, train: SweepTable, features: Sequence[str], baseline: SweepTable | None = None
+        cls, train: Sweep, state_groups: Sequence[str], baseline: Sweep | None = None
     ) -> Problem:
         """Describe the problem that a training split poses.
 
         Args:
             train: The split.
-            features: State groups to read.
+            state_groups: State groups to read.
             baseline: Rows to choose the best fixed size on; None for those of the split.
         """
         metadata = train.metadata
         return cls(
             arms=train.arms,
-            state=metadata.state.select(features),
+            state=metadata.state.select(state_groups),
             best_fixed=train.arms[best_fixed_by_mean(train if baseline is None else baseline)],
             fingerprint=metadata.fingerprint,
             target=metadata.target,
@@ -64,7 +64,7 @@ class Problem:
         """Index of the best fixed block size."""
         return self.arms.index(self.best_fixed)
 
-    def states(self, table: SweepTable) -> np.ndarray:
+    def states(self, table: Sweep) -> np.ndarray:
         """Cut the states that the agent reads out of a sweep, `[n, width]`.
 
         Raises:
@@ -93,13 +93,13 @@ class Problem:
             )
         return table.states[:, metadata.state.columns(self.state.names)]
 
-    def gains(self, table: SweepTable) -> np.ndarray:
+    def gains(self, table: Sweep) -> np.ndarray:
         """Rewards less that of the best fixed size on the same prompt, `[n, arms]`.
 
         How fast a prompt decodes with any arm says nothing about the choice, so this difference is
         what there is to learn.
         """
-        gains: np.ndarray = table.rewards - table.rewards[:, [self.best_fixed_arm]]
+        gains: np.ndarray = table.speedups - table.speedups[:, [self.best_fixed_arm]]
         return gains
 
     def to_dict(self) -> dict[str, Any]:

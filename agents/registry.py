@@ -50,7 +50,7 @@ def make_agent(
     algorithm: str,
     *,
     seed: int = 0,
-    features: Sequence[str] = DEFAULT_GROUPS,
+    state_groups: Sequence[str] = DEFAULT_GROUPS,
     hyperparams: Mapping[str, Any] | None = None,
     device: str = "cpu",
 ) -> Agent[Any]:
@@ -59,14 +59,16 @@ def make_agent(
     Args:
         algorithm: A key of `ALGORITHMS`.
         seed: Decides everything random about it.
-        features: State groups to read, in order.
+        state_groups: State groups to read, in order.
         hyperparams: Values that replace those of the algorithm's YAML file.
         device: Where to train networks.
 
     Raises:
         BlockPilotError: If a name or value is unknown or invalid.
     """
-    return _find(algorithm)(seed=seed, features=features, hyperparams=hyperparams, device=device)
+    return _find(algorithm)(
+        seed=seed, state_groups=state_groups, hyperparams=hyperparams, device=device
+    )
 
 
 def load_agent(folder: str | Path, device: str = "cpu") -> Agent[Any]:

@@ -15,7 +15,7 @@ from blockpilot_rl.agents.monitor import Monitor
 from blockpilot_rl.agents.pooling import pooled_speedups
 from blockpilot_rl.agents.ridge_path import RidgePath
 from blockpilot_rl.policies.policy import BlockSizePolicy
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 MODELS = ("ridge", "mlp")
 TARGETS = ("pooled", "recorded")
@@ -84,15 +84,15 @@ class RewardRegressionAgent(FullInformationAgent[RewardRegressionHyperparams]):
     def _closed_form(self) -> bool:
         return self.hyperparams.model == "ridge"
 
-    def _targets(self, train: SweepTable) -> np.ndarray:
+    def _targets(self, train: Sweep) -> np.ndarray:
         return self.problem.gains(train).astype(np.float32)
 
     def _loss(self, scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.mse_loss(scores, targets)
 
     def _parts(
-        self, train: SweepTable, validation: SweepTable | None, monitor: Monitor
-    ) -> tuple[SweepTable, SweepTable]:
+        self, train: Sweep, validation: Sweep | None, monitor: Monitor
+    ) -> tuple[Sweep, Sweep]:
         if not self._closed_form:
             return super()._parts(train, validation, monitor)
         prompts = "training prompts" if validation is None else "training and validation prompts"
@@ -102,7 +102,7 @@ class RewardRegressionAgent(FullInformationAgent[RewardRegressionHyperparams]):
         )
         return train, train if validation is None else validation
 
-    def _fit(self, train: SweepTable, validation: SweepTable, monitor: Monitor, until: int) -> None:
+    def _fit(self, train: Sweep, validation: Sweep, monitor: Monitor, until: int) -> None:
         if not self._closed_form:
             super()._fit(train, validation, monitor, until)
             return
@@ -126,7 +126,7 @@ class RewardRegressionAgent(FullInformationAgent[RewardRegressionHyperparams]):
             scale,
         )
 
-    def _conclude(self, validation: SweepTable, monitor: Monitor) -> None:
+    def _conclude(self, validation: Sweep, monitor: Monitor) -> None:
         if not self._closed_form:
             super()._conclude(validation, monitor)
             return
@@ -134,7 +134,7 @@ class RewardRegressionAgent(FullInformationAgent[RewardRegressionHyperparams]):
         rows = np.tile(np.arange(len(validation)), len(arms))
         monitor.conclude(self, validation.select_rows(rows), arms.ravel())
 
-    def _ridge_targets(self, tables: list[SweepTable], gains: np.ndarray) -> np.ndarray:
+    def _ridge_targets(self, tables: list[Sweep], gains: np.ndarray) -> np.ndarray:
         """What to fit, `[n, arms]`; predictions are moved to the mean of the recorded gains."""
         if self.hyperparams.target == "recorded":
             return gains

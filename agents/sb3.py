@@ -29,7 +29,7 @@ from blockpilot_rl.envs.vector import BlockSizeVecEnv
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.policies.config import ACTIVATIONS
 from blockpilot_rl.policies.policy import BlockSizePolicy
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 BEST_FILE = "best_model.zip"
 LAST_FILE = "last_model.zip"
@@ -113,7 +113,7 @@ class SB3Agent(ExploringAgent[S]):
             arms: What was chosen, `[n_envs]`.
         """
 
-    def _begin(self, train: SweepTable) -> None:
+    def _begin(self, train: Sweep) -> None:
         super()._begin(train)
         settings = self.hyperparams
         self._random_state: dict[str, Any] | None = None
@@ -141,7 +141,7 @@ class SB3Agent(ExploringAgent[S]):
                 module.mean.copy_(mean)
                 module.scale.copy_(scale)
 
-    def _attach(self, train: SweepTable, monitor: Monitor) -> None:
+    def _attach(self, train: Sweep, monitor: Monitor) -> None:
         super()._attach(train, monitor)
         env = self._environment(train)
         env.seed(self.seed)
@@ -191,12 +191,12 @@ class SB3Agent(ExploringAgent[S]):
             snapshot[f"{self.scaler_prefix}.scale"],
         )
 
-    def _environment(self, train: SweepTable) -> BlockSizeVecEnv:
+    def _environment(self, train: Sweep) -> BlockSizeVecEnv:
         return BlockSizeVecEnv(
             self.hyperparams.n_envs,
             train,
             split=None,
-            features=self.features,
+            state_groups=self.state_groups,
             baseline=self._baseline,
         )
 

@@ -15,7 +15,7 @@ from blockpilot_rl.agents.monitor import Monitor
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.oracle import oracle_arms
 from blockpilot_rl.policies.policy import BlockSizePolicy
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class FixedAgent(PolicyAgent[FixedHyperparams]):
     algorithm = "fixed"
     Hyperparams = FixedHyperparams
 
-    def _fit(self, train: SweepTable, validation: SweepTable, monitor: Monitor, until: int) -> None:
+    def _fit(self, train: Sweep, validation: Sweep, monitor: Monitor, until: int) -> None:
         size = self.hyperparams.block_size or self.problem.best_fixed
         width, arms = self.problem.state.width, len(train.arms)
         scores = torch.zeros(arms)
@@ -63,7 +63,7 @@ class RandomAgent(Agent[NoHyperparams]):
     algorithm = "random"
     Hyperparams = NoHyperparams
 
-    def _fit(self, train: SweepTable, validation: SweepTable, monitor: Monitor, until: int) -> None:
+    def _fit(self, train: Sweep, validation: Sweep, monitor: Monitor, until: int) -> None:
         """There is nothing to learn."""
 
     def predict(self, states: np.ndarray) -> np.ndarray:
@@ -94,10 +94,10 @@ class OracleAgent(Agent[NoHyperparams]):
     algorithm = "oracle"
     Hyperparams = NoHyperparams
 
-    def _fit(self, train: SweepTable, validation: SweepTable, monitor: Monitor, until: int) -> None:
+    def _fit(self, train: Sweep, validation: Sweep, monitor: Monitor, until: int) -> None:
         """There is nothing to learn."""
 
-    def choose(self, table: SweepTable) -> np.ndarray:
+    def choose(self, table: Sweep) -> np.ndarray:
         """Choose the arm with the highest recorded reward for each prompt."""
         self.problem.states(table)
         return oracle_arms(table)

@@ -8,7 +8,7 @@ from torch import nn
 
 from blockpilot_rl.agents.full_information import FullInformationAgent, NetworkHyperparams
 from blockpilot_rl.evaluation.oracle import oracle_arms
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 
 class SupervisedAgent(FullInformationAgent[NetworkHyperparams]):
@@ -21,7 +21,7 @@ class SupervisedAgent(FullInformationAgent[NetworkHyperparams]):
     algorithm = "supervised"
     Hyperparams = NetworkHyperparams
 
-    def _targets(self, train: SweepTable) -> np.ndarray:
+    def _targets(self, train: Sweep) -> np.ndarray:
         return oracle_arms(train)
 
     def _loss(self, scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

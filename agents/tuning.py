@@ -17,7 +17,7 @@ from blockpilot_rl.agents.monitor import Monitor, Score
 from blockpilot_rl.agents.registry import make_agent
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_write
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 if TYPE_CHECKING:
     import optuna
@@ -87,12 +87,12 @@ class Tuned:
 
 def tune(
     algorithm: str,
-    train: SweepTable,
-    validation: SweepTable | None,
+    train: Sweep,
+    validation: Sweep | None,
     config: TuningConfig,
     *,
     seed: int,
-    features: Sequence[str],
+    state_groups: Sequence[str],
     fixed: Mapping[str, Any],
     device: str = "cpu",
     on_trial: Callable[[int], None] = lambda done: None,
@@ -108,7 +108,7 @@ def tune(
         validation: Prompts to judge by; None as in `Agent.learn`.
         config: How to search.
         seed: Of the search and of every training.
-        features: State groups to read.
+        state_groups: State groups to read.
         fixed: Hyperparameters that are given and not searched.
         device: Where to train networks.
         on_trial: Called with the number of finished trials.
@@ -122,7 +122,7 @@ def tune(
     space = {name: spec for name, spec in search_space(algorithm).items() if name not in fixed}
     if not space:
         raise BlockPilotError(f"every hyperparameter of {algorithm} to search is given already")
-    make_agent(algorithm, seed=seed, features=features, hyperparams=fixed, device=device)
+    make_agent(algorithm, seed=seed, state_groups=state_groups, hyperparams=fixed, device=device)
 
     def objective(trial: optuna.Trial) -> float:
         def report(step: int, score: Score) -> None:
@@ -133,7 +133,7 @@ def tune(
         agent = make_agent(
             algorithm,
             seed=seed,
-            features=features,
+            state_groups=state_groups,
             hyperparams={**_suggest(trial, space), **fixed},
             device=device,
         )

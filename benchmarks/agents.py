@@ -33,7 +33,7 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.provenance import provenance
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 REFERENCE = "fixed"
 YARDSTICKS = ("random", "oracle")
@@ -130,9 +130,9 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def wide_table(config: AgentsBenchmark) -> SweepTable:
+def wide_table(config: AgentsBenchmark) -> Sweep:
     """Recorded outcomes behind random states of the wanted width."""
-    table = SweepTable.load(config.sweep).default_rows()
+    table = Sweep.load(config.sweep).default_rows()
     widths = {"last_hidden": config.width, "next_token": 3, "prompt": 1}
     layout = StateLayout(tuple((group, widths[group]) for group in DEFAULT_GROUPS))
     rng = np.random.default_rng(config.seed)

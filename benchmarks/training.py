@@ -28,7 +28,7 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.statistics import Interval, median_ratio
 from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.provenance import provenance
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 Stepper = Callable[[np.ndarray], object]
 
@@ -65,7 +65,7 @@ class TrainingBenchmark:
 def main(config: TrainingBenchmark) -> None:
     """Run the benchmark and print its ratios."""
     check_output(config.json)
-    sweep = SweepTable.load(config.sweep).default_rows()
+    sweep = Sweep.load(config.sweep).default_rows()
     ways = make_ways(sweep, config.envs)
     rng = np.random.default_rng(config.seed)
     console = Console(stderr=True)
@@ -83,7 +83,7 @@ def main(config: TrainingBenchmark) -> None:
     report(config, {name: float(np.median(values)) for name, values in speed.items()}, ratios, ppo)
 
 
-def make_ways(sweep: SweepTable, envs: int) -> dict[str, Stepper]:
+def make_ways(sweep: Sweep, envs: int) -> dict[str, Stepper]:
     """Environments of either interface, native and generic, each ready to step."""
     native = BlockSizeVecEnv(envs, sweep, seed=0)
     dummy = DummyVecEnv([lambda: BlockSizeEnv(sweep)] * envs)
@@ -111,7 +111,7 @@ def take(step: Stepper, actions: np.ndarray) -> float:
     return time.perf_counter() - began
 
 
-def time_ppo(sweep: SweepTable, config: TrainingBenchmark) -> dict[str, float]:
+def time_ppo(sweep: Sweep, config: TrainingBenchmark) -> dict[str, float]:
     """Train PPO as `train_agent.py` does, selection on the validation split included."""
     agent = make_agent("ppo", seed=config.seed)
     train, validation = sweep.split("train"), sweep.split("validation")

@@ -9,7 +9,7 @@ import numpy as np
 
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
 from blockpilot_rl.envs.one_step import OneStepEnv, Step
-from blockpilot_rl.envs.replay import Replay, Sweep
+from blockpilot_rl.envs.replay import Replay, SweepSource
 
 
 class BlockSizeEnv(OneStepEnv):
@@ -27,7 +27,7 @@ class BlockSizeEnv(OneStepEnv):
         sweep: A sweep, or its folder; None for the bundled one. Of a folder that holds several
             temperatures the greedy rows are taken; a table is taken whole.
         split: The split whose prompts to use; None for all.
-        features: State groups to observe, in order.
+        state_groups: State groups to observe, in order.
         arms: Block sizes to choose from, 1 among them; None for all that were recorded.
         baseline: Block size whose reward is subtracted from every reward, to take the difficulty
             of the prompt out of it; None for the plain speedup.
@@ -46,15 +46,15 @@ class BlockSizeEnv(OneStepEnv):
 
     def __init__(
         self,
-        sweep: Sweep = None,
+        sweep: SweepSource = None,
         split: str | None = "train",
-        features: Sequence[str] = DEFAULT_GROUPS,
+        state_groups: Sequence[str] = DEFAULT_GROUPS,
         arms: Sequence[int] | None = None,
         baseline: int | None = None,
         policy_seconds: float = 0.0,
         render_mode: str | None = None,
     ) -> None:
-        self.replay = Replay.of(sweep, split, features, arms, baseline, policy_seconds)
+        self.replay = Replay.of(sweep, split, state_groups, arms, baseline, policy_seconds)
         super().__init__(len(self.replay), self.replay.states.shape[1], self.replay.arms)
         self.render_mode = render_mode
         self._last = "no decision yet"

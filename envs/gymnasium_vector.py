@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
 from blockpilot_rl.envs.batch import RequestBatch
 from blockpilot_rl.envs.one_step import state_space
-from blockpilot_rl.envs.replay import Replay, Sweep
+from blockpilot_rl.envs.replay import Replay, SweepSource
 
 VectorStep = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
@@ -34,7 +34,7 @@ class BlockSizeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         sweep: A sweep, or its folder; None for the bundled one. Of a folder that holds several
             temperatures the greedy rows are taken; a table is taken whole.
         split: The split whose prompts to use; None for all.
-        features: State groups to observe, in order.
+        state_groups: State groups to observe, in order.
         arms: Block sizes to choose from, 1 among them; None for all that were recorded.
         baseline: Block size whose reward is subtracted from every reward; None for the plain
             speedup.
@@ -53,14 +53,14 @@ class BlockSizeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def __init__(
         self,
         num_envs: int = 1,
-        sweep: Sweep = None,
+        sweep: SweepSource = None,
         split: str | None = "train",
-        features: Sequence[str] = DEFAULT_GROUPS,
+        state_groups: Sequence[str] = DEFAULT_GROUPS,
         arms: Sequence[int] | None = None,
         baseline: int | None = None,
         policy_seconds: float = 0.0,
     ) -> None:
-        self.replay = Replay.of(sweep, split, features, arms, baseline, policy_seconds)
+        self.replay = Replay.of(sweep, split, state_groups, arms, baseline, policy_seconds)
         self._batch = RequestBatch(self.replay, num_envs)
         self.num_envs = num_envs
         self.single_observation_space = state_space(self.replay.states.shape[1])

@@ -38,7 +38,7 @@ class BlockSizeLiveEnv(OneStepEnv):
         prompts: The requests; None for the built-in ones of policy training.
         max_new_tokens: Budget of each reply.
         arms: Block sizes to choose from, increasing from 1.
-        features: State groups to observe, in order.
+        state_groups: State groups to observe, in order.
         dtype: Dtype to load the default pair in.
         template: Options of the chat template.
 
@@ -58,7 +58,7 @@ class BlockSizeLiveEnv(OneStepEnv):
         prompts: Sequence[Prompt] | None = None,
         max_new_tokens: int = 96,
         arms: Sequence[int] = DEFAULT_ARMS,
-        features: Sequence[str] = DEFAULT_GROUPS,
+        state_groups: Sequence[str] = DEFAULT_GROUPS,
         dtype: str = "bfloat16",
         template: dict[str, Any] | None = None,
     ) -> None:
@@ -69,13 +69,13 @@ class BlockSizeLiveEnv(OneStepEnv):
             prompts = builtin_suite(_BUILTIN_PROMPTS, splits=("train",))
         if not prompts:
             raise BlockPilotError("no prompts given; the environment needs at least one")
-        self.features = tuple(features)
+        self.state_groups = tuple(state_groups)
         self.prompts = list(prompts)
         self.max_new_tokens = max_new_tokens
         self.template = dict(template or {})
         self.pair = pair or load_pair(dtype=dtype)
         self.decoder = Decoder(self.pair)
-        super().__init__(len(prompts), self.decoder.state_layout(self.features).width, arms)
+        super().__init__(len(prompts), self.decoder.state_layout(self.state_groups).width, arms)
         self.decoder.warm_up(self.arms)
         self._plain_first = True
 
@@ -98,9 +98,9 @@ class BlockSizeLiveEnv(OneStepEnv):
         input_ids = self.pair.encode(prompt.chat(), **self.template)
         self._prefill = self.decoder.prefill(input_ids, self.max_new_tokens, max(self.arms))
         began = time.perf_counter()
-        state = self.decoder.state(self._prefill, self.features)
+        state = self.decoder.state(self._prefill, self.state_groups)
         self._state = state.float().cpu().numpy()
-        self._draft_seconds = time.perf_counter() - began if "draft" in self.features else 0.0
+        self._draft_seconds = time.perf_counter() - began if "draft" in self.state_groups else 0.0
         return self._state.copy(), {"prompt_id": prompt.id}
 
     def step(self, action: np.int64) -> Step:

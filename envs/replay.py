@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
-Sweep = SweepTable | str | Path | None
+SweepSource = Sweep | str | Path | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,9 +39,9 @@ class Replay:
     @classmethod
     def of(
         cls,
-        sweep: Sweep,
+        sweep: SweepSource,
         split: str | None,
-        features: Sequence[str],
+        state_groups: Sequence[str],
         arms: Sequence[int] | None,
         baseline: int | None,
         policy_seconds: float,
@@ -53,7 +53,7 @@ class Replay:
         """
         if policy_seconds < 0:
             raise BlockPilotError(f"policy_seconds must be 0 or more, got {policy_seconds}")
-        table = sweep if isinstance(sweep, SweepTable) else SweepTable.load(sweep).default_rows()
+        table = sweep if isinstance(sweep, Sweep) else Sweep.load(sweep).default_rows()
         if split is not None:
             table = table.split(split)
         if arms is not None:
@@ -63,7 +63,7 @@ class Replay:
             rewards = rewards - rewards[:, [table.arm_index(baseline)]]
         return cls(
             arms=table.arms,
-            states=table.states[:, table.metadata.state.columns(features)],
+            states=table.states[:, table.metadata.state.columns(state_groups)],
             rewards=rewards,
             seconds=table.seconds,
             acceptance_lengths=table.acceptance_lengths,

@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvS
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
 from blockpilot_rl.envs.batch import Decided, RequestBatch
 from blockpilot_rl.envs.one_step import state_space
-from blockpilot_rl.envs.replay import Replay, Sweep
+from blockpilot_rl.envs.replay import Replay, SweepSource
 
 
 class BlockSizeVecEnv(VecEnv):
@@ -29,7 +29,7 @@ class BlockSizeVecEnv(VecEnv):
         sweep: A sweep, or its folder; None for the bundled one. Of a folder that holds several
             temperatures the greedy rows are taken; a table is taken whole.
         split: The split whose prompts to use; None for all.
-        features: State groups to observe, in order.
+        state_groups: State groups to observe, in order.
         arms: Block sizes to choose from, 1 among them; None for all that were recorded.
         baseline: Block size whose reward is subtracted from every reward; None for the plain
             speedup.
@@ -49,15 +49,15 @@ class BlockSizeVecEnv(VecEnv):
     def __init__(
         self,
         num_envs: int,
-        sweep: Sweep = None,
+        sweep: SweepSource = None,
         split: str | None = "train",
-        features: Sequence[str] = DEFAULT_GROUPS,
+        state_groups: Sequence[str] = DEFAULT_GROUPS,
         arms: Sequence[int] | None = None,
         baseline: int | None = None,
         policy_seconds: float = 0.0,
         seed: int | None = None,
     ) -> None:
-        self.replay = Replay.of(sweep, split, features, arms, baseline, policy_seconds)
+        self.replay = Replay.of(sweep, split, state_groups, arms, baseline, policy_seconds)
         self._batch = RequestBatch(self.replay, num_envs)
         super().__init__(
             num_envs,

@@ -7,13 +7,13 @@ import pandas as pd
 
 from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.prompts.sources import Prompt
-from blockpilot_rl.sweeps.table import SweepMetadata, SweepTable
+from blockpilot_rl.sweeps.table import Sweep, SweepMetadata
 
 ARMS = (1, 2, 4, 8, 16)
 HIDDEN = 12
 
 
-def synthetic_table(n: int = 300, seed: int = 0, signal: bool = True) -> SweepTable:
+def synthetic_table(n: int = 300, seed: int = 0, signal: bool = True) -> Sweep:
     """A sweep whose prompts have an acceptance rate that the state tells (or does not).
 
     Every draft token is accepted with the prompt's own probability, so short blocks suit some
@@ -61,7 +61,7 @@ def synthetic_table(n: int = 300, seed: int = 0, signal: bool = True) -> SweepTa
         }
     )
     rows.loc[rows["split"] == "drafter", "split"] = "train"
-    return SweepTable(
+    return Sweep(
         metadata=metadata,
         rows=rows,
         states=states,

@@ -26,7 +26,7 @@ from blockpilot_rl.models.pairs import BUNDLED_DRAFTER, load_pair
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.prompts.sources import builtin_suite
 from blockpilot_rl.provenance import sha256_file
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 from tests import benchmark_scripts
 
 BUDGET = 32
@@ -154,7 +154,7 @@ def test_the_bundled_drafter_fits_the_default_target(pair):
 
 
 def test_the_bundled_sweep_and_policy_are_of_this_pair(pair):
-    assert SweepTable.load().metadata.fingerprint == pair.fingerprint
+    assert Sweep.load().metadata.fingerprint == pair.fingerprint
     BlockSizePolicy.from_pretrained("bundled").check_pair(pair.fingerprint, pair.template)
 
 

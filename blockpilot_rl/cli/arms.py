@@ -5,10 +5,10 @@ from __future__ import annotations
 from blockpilot_rl.cli.lists import whole_numbers
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.experiments.paper_table import window_arms
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 
-def select_arms(sweep: SweepTable, arms: str | None, window: int | None) -> SweepTable:
+def select_arms(sweep: Sweep, arms: str | None, window: int | None) -> Sweep:
     """Keep the block sizes that were asked for.
 
     Args:

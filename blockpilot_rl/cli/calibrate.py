@@ -29,7 +29,7 @@ from blockpilot_rl.models.pairs import load_pair, parse_dtype
 from blockpilot_rl.reports.tables import TextTable
 from blockpilot_rl.sweeps.continuations import validate_seeds
 from blockpilot_rl.sweeps.reprice import reprice
-from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, DEFAULT_ARMS, SweepTable, validate_arms
+from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, DEFAULT_ARMS, Sweep, validate_arms
 from blockpilot_rl.sweeps.traces import TRACE_FILE, load_traces, save_sweep
 
 BUNDLED = "bundled"
@@ -156,7 +156,7 @@ def calibrate(config: CalibrateConfig) -> None:
     table, traces = None, {}
     if config.sweep is not None:
         folder = BUNDLED_SWEEP if config.sweep == BUNDLED else Path(config.sweep)
-        table = SweepTable.load(folder)
+        table = Sweep.load(folder)
         traces = load_traces(folder, table) if (folder / TRACE_FILE).exists() else {}
     if config.profile is not None:
         calibration = Calibration.load(config.profile)
@@ -184,7 +184,7 @@ def calibrate(config: CalibrateConfig) -> None:
         console.print(f"{len(table)} rows of {config.sweep} re-priced in {config.out}")
 
 
-def _measure(config: CalibrateConfig, table: SweepTable | None) -> Calibration:
+def _measure(config: CalibrateConfig, table: Sweep | None) -> Calibration:
     """Measure this device and, if wished, check the profile on real decodes."""
     dtype = config.dtype or ("bfloat16" if table is None else table.metadata.latency_dtype)
     arms = DEFAULT_ARMS if table is None else table.arms

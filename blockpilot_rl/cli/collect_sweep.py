@@ -33,7 +33,7 @@ from blockpilot_rl.sweeps.continuations import ContinuationStore, validate_seeds
 from blockpilot_rl.sweeps.merge import merge_folders
 from blockpilot_rl.sweeps.metadata import DEFAULT_ARMS
 from blockpilot_rl.sweeps.ray_engine import RayConfig, record_on_ray
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 from blockpilot_rl.sweeps.traces import save_sweep
 from blockpilot_rl.sweeps.unfinished import (
     ANSWERS,
@@ -277,7 +277,7 @@ def record(config: CollectSweepConfig, out: Path, console: Console) -> None:
     _finish(collection, table, out, console)
 
 
-def _finish(collection: Collection, table: SweepTable, out: Path, console: Console) -> None:
+def _finish(collection: Collection, table: Sweep, out: Path, console: Console) -> None:
     """Remove what is no longer needed behind a finished sweep, and report."""
     remove_unfinished(collection)
     for line in describe(table, out):
@@ -355,10 +355,10 @@ def _calibrate(
 def _measure(
     config: CollectSweepConfig,
     timed: Decoder,
-    table: SweepTable,
+    table: Sweep,
     prompts: Sequence[Prompt],
     progress: Progress,
-) -> SweepTable:
+) -> Sweep:
     """Decode some rows for real."""
     rng = np.random.default_rng(config.seed)
     rows = rng.choice(len(table), size=min(config.measure, len(table)), replace=False)

@@ -49,7 +49,7 @@ from blockpilot_rl.reports.tables import (
     temperature_table,
     verdict_line,
 )
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 _ALWAYS_SHOWN = ("fixed", "random", "oracle")
 
@@ -220,7 +220,7 @@ def compare_agents(config: CompareConfig) -> None:
     laboratory = Laboratory(
         algos=config.agents(),
         seeds=range(config.seed, config.seed + config.seeds),
-        features=words(config.features),
+        state_groups=words(config.features),
         shuffle=config.shuffle_states,
         confidence=config.confidence,
         hyperparams={} if config.conf_file is None else read_hyperparams(config.conf_file),
@@ -261,15 +261,15 @@ def _resolved_hyperparams(
     return {name: to_dict(laboratory.agent(name).hyperparams) for name in names}
 
 
-def _recorded(config: CompareConfig) -> SweepTable:
+def _recorded(config: CompareConfig) -> Sweep:
     """The sweep, of which the state groups are known to be recorded, with the wanted arms."""
-    sweep = SweepTable.load(config.sweep)
+    sweep = Sweep.load(config.sweep)
     sweep.metadata.state.columns(words(config.features))
     return select_arms(sweep, config.arms, config.window)
 
 
 def _compare(
-    config: CompareConfig, laboratory: Laboratory, splits: Splits, sweep: SweepTable
+    config: CompareConfig, laboratory: Laboratory, splits: Splits, sweep: Sweep
 ) -> Comparison:
     """Train and judge for all views that were asked for.
 

@@ -15,7 +15,7 @@ from blockpilot_rl.cli.parsing import arg, name_first, run
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import read_json
 from blockpilot_rl.policies.policy import BlockSizePolicy
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 
 @dataclass(frozen=True)
@@ -72,17 +72,17 @@ def _provenance(folder: Path) -> dict[str, Any]:
     return values
 
 
-def _check_table(config: ExportPolicyConfig, agent: Agent[Any]) -> SweepTable:
+def _check_table(config: ExportPolicyConfig, agent: Agent[Any]) -> Sweep:
     """Validation prompts of the sweep, or all where it has none."""
     sweep, saved = config.sweep, Path(config.run) / "args.yml"
     if sweep is None and saved.exists():
         sweep = read_yaml(saved).get("sweep")
-    table = SweepTable.load(sweep).select_arms(agent.problem.arms)
+    table = Sweep.load(sweep).select_arms(agent.problem.arms)
     has_validation = (table.rows["split"] == "validation").any()
     return table.split("validation") if has_validation else table
 
 
-def _check_parity(agent: Agent[Any], policy: BlockSizePolicy, table: SweepTable) -> str:
+def _check_parity(agent: Agent[Any], policy: BlockSizePolicy, table: Sweep) -> str:
     states = table.states[:, table.metadata.state.columns(policy.state_groups)]
     different = int((policy.predict(states) != agent.choose(table)).sum())
     if different:

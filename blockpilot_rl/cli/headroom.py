@@ -23,7 +23,7 @@ from blockpilot_rl.headroom.published import (
 from blockpilot_rl.headroom.results import Headroom
 from blockpilot_rl.provenance import provenance
 from blockpilot_rl.reports.headroom_tables import acceptance_tables, headroom_tables
-from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, SweepTable
+from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, Sweep
 from blockpilot_rl.sweeps.traces import TRACE_FILE, load_traces
 
 
@@ -138,7 +138,7 @@ def _measure_published(config: HeadroomConfig) -> AcceptanceHeadroom:
 
 
 def _measure_sweep(config: HeadroomConfig) -> tuple[Headroom, str | None]:
-    table, remark = select_temperature(SweepTable.load(config.sweep), config.temperature)
+    table, remark = select_temperature(Sweep.load(config.sweep), config.temperature)
     folder = BUNDLED_SWEEP if config.sweep is None else Path(config.sweep)
     traces = load_traces(folder, table) if (folder / TRACE_FILE).exists() else None
     return measure_headroom(table, traces, config.settings()), remark

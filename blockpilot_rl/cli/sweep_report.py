@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from blockpilot_rl.decoding.acceptance import acceptance_warnings
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 
-def describe(table: SweepTable, out: Path) -> list[str]:
+def describe(table: Sweep, out: Path) -> list[str]:
     """Say what was recorded, what was left out, and what looks wrong, a line each.
 
     Args:
@@ -32,7 +32,7 @@ def describe(table: SweepTable, out: Path) -> list[str]:
     return lines + [f"warning: {line}" for line in _warnings(table)]
 
 
-def _warnings(table: SweepTable) -> list[str]:
+def _warnings(table: Sweep) -> list[str]:
     """What looks wrong over all rows, at the drafter's own block size if it is an arm."""
     size = table.metadata.default_block_size
     arm = table.arms.index(size) if size in table.arms else len(table.arms) - 1

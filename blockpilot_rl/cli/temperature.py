@@ -9,7 +9,7 @@ import numpy as np
 
 from blockpilot_rl.cli.parsing import arg
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 ALL = "all"
 
@@ -40,7 +40,7 @@ def check_temperature(wanted: str | None) -> None:
         raise BlockPilotError(f"--temperature must be 0 or more, or all, got {wanted!r}")
 
 
-def select_temperature(sweep: SweepTable, wanted: str | None) -> tuple[SweepTable, str | None]:
+def select_temperature(sweep: Sweep, wanted: str | None) -> tuple[Sweep, str | None]:
     """Keep the rows that were asked for, or the greedy ones of a sweep that has others too.
 
     Args:

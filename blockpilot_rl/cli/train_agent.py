@@ -30,7 +30,7 @@ from blockpilot_rl.decoding.state import DEFAULT_GROUPS
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.provenance import provenance, sha256_file
-from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, SweepTable
+from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, Sweep
 
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO)
 _OF_THE_TRAINED_AGENT = (
@@ -190,12 +190,12 @@ def train_agent(config: TrainAgentConfig) -> None:
     logging.basicConfig(format="%(message)s")
     logging.getLogger("blockpilot_rl").setLevel(_LEVELS[config.verbose])
     agent, config = _make_agent(config)
-    sweep, remark = select_temperature(SweepTable.load(config.sweep), config.temperature)
+    sweep, remark = select_temperature(Sweep.load(config.sweep), config.temperature)
     if config.trained_agent is None:
         sweep = select_arms(sweep, config.arms, config.window)
     else:
         sweep = sweep.select_arms(agent.problem.arms)
-    sweep.metadata.state.columns(agent.features)
+    sweep.metadata.state.columns(agent.state_groups)
     train = sweep.split("train")
     has_validation = (sweep.rows["split"] == "validation").any()
     validation = sweep.split("validation") if has_validation else None
@@ -228,7 +228,7 @@ def _make_agent(config: TrainAgentConfig) -> tuple[Agent[Any], TrainAgentConfig]
         agent = make_agent(
             config.algo,
             seed=config.seed,
-            features=words(config.features),
+            state_groups=words(config.features),
             hyperparams=config.overrides(),
             device=config.device,
         )
@@ -247,7 +247,7 @@ def _make_agent(config: TrainAgentConfig) -> tuple[Agent[Any], TrainAgentConfig]
     return agent, dataclasses.replace(config, **named)
 
 
-def _optimize(config: TrainAgentConfig, train: SweepTable, validation: SweepTable | None) -> None:
+def _optimize(config: TrainAgentConfig, train: Sweep, validation: Sweep | None) -> None:
     """Search hyperparameters, write what was found and print the best."""
     console = Console(stderr=True)
     with Progress(console=console, disable=not config.progress) as progress:
@@ -258,7 +258,7 @@ def _optimize(config: TrainAgentConfig, train: SweepTable, validation: SweepTabl
             validation,
             config.tuning(),
             seed=config.seed,
-            features=words(config.features),
+            state_groups=words(config.features),
             fixed=config.overrides(),
             device=config.device,
             on_trial=lambda done: progress.update(task, completed=done),
@@ -306,8 +306,8 @@ def _write_results(
     folder: Path,
     sweep_folder: str | None,
     monitor: Monitor,
-    train: SweepTable,
-    validation: SweepTable | None,
+    train: Sweep,
+    validation: Sweep | None,
 ) -> None:
     sweep = BUNDLED_SWEEP if sweep_folder is None else Path(sweep_folder)
     write_json(
@@ -333,7 +333,7 @@ def _write_results(
     )
 
 
-def _prompts(table: SweepTable) -> int:
+def _prompts(table: Sweep) -> int:
     return int(table.rows["id"].nunique())
 
 

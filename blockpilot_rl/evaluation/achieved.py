@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from blockpilot_rl.evaluation.statistics import Interval, relative_gain
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,7 @@ class Scale:
     seed: int
 
     @classmethod
-    def of(
-        cls, test: SweepTable, fixed: int, fixed_total: int, confidence: float, seed: int
-    ) -> Scale:
+    def of(cls, test: Sweep, fixed: int, fixed_total: int, confidence: float, seed: int) -> Scale:
         """Take the rows of a table and the indices of the two fixed arms."""
         seconds = test.seconds
         ids = test.rows["id"].to_numpy()

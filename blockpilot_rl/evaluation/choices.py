@@ -12,7 +12,7 @@ from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.decoding.state import compute_state
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.policies.policy import BlockSizePolicy
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 from blockpilot_rl.threads import one_thread
 
 _DECISIONS = 50
@@ -64,7 +64,7 @@ class Choices:
         """Share of the seeds that chose each arm on each row, `[n, num_arms]`."""
         return np.asarray((self.arms[:, :, None] == np.arange(num_arms)).mean(axis=0))
 
-    def check(self, name: str, table: SweepTable) -> None:
+    def check(self, name: str, table: Sweep) -> None:
         """Refuse choices that were not made on these rows and arms.
 
         Raises:
@@ -80,7 +80,7 @@ class Choices:
             )
 
 
-def decision_seconds(policy: BlockSizePolicy, table: SweepTable, arms: np.ndarray) -> np.ndarray:
+def decision_seconds(policy: BlockSizePolicy, table: Sweep, arms: np.ndarray) -> np.ndarray:
     """Price a policy's decisions: its own time, and the passes that only its state needs.
 
     Args:
@@ -99,7 +99,7 @@ def decision_seconds(policy: BlockSizePolicy, table: SweepTable, arms: np.ndarra
     return seconds + draft_seconds(table, arms) if "draft" in policy.state_groups else seconds
 
 
-def draft_seconds(table: SweepTable, arms: np.ndarray) -> np.ndarray:
+def draft_seconds(table: Sweep, arms: np.ndarray) -> np.ndarray:
     """Price the state group `draft` by the sweep's latency profile.
 
     Before anything is chosen, the drafter reads the prompt and drafts a block of its own size. The
@@ -130,7 +130,7 @@ def draft_seconds(table: SweepTable, arms: np.ndarray) -> np.ndarray:
     return np.asarray(drafting + plain * reading)
 
 
-def time_decisions(policy: BlockSizePolicy, table: SweepTable) -> float:
+def time_decisions(policy: BlockSizePolicy, table: Sweep) -> float:
     """Time how long the policy takes to choose a block size for one request on this machine's CPU.
 
     As in the decoder, that is to compute the state of a prefilled prompt and to choose by it; on

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from blockpilot_rl.evaluation.oracle import CrossFit
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 
 def half_oracle(
-    table: SweepTable, fixed: int, *, confidence: float = 0.95, seed: int = 0
+    table: Sweep, fixed: int, *, confidence: float = 0.95, seed: int = 0
 ) -> CrossFit | None:
     """Judge an oracle that chooses by one half of each answer and is judged on the other.
 
@@ -65,7 +65,7 @@ def half_oracle(
     )
 
 
-def _halves(table: SweepTable) -> tuple[np.ndarray, np.ndarray]:
+def _halves(table: Sweep) -> tuple[np.ndarray, np.ndarray]:
     """Passes of the two halves under every arm and the tokens they emit, `[2, n, arms]` each."""
     passes = np.zeros((2, *table.seconds.shape), dtype=np.int64)
     tokens = np.zeros_like(passes)

@@ -12,7 +12,7 @@ from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.oracle import gap_closed, oracle_arms
 from blockpilot_rl.evaluation.results import GroupOutcome, Outcome
 from blockpilot_rl.evaluation.statistics import Interval, ratio_of_sums, relative_gain
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class Judge:
         seed: Seed of the bootstrap.
     """
 
-    test: SweepTable
+    test: Sweep
     best_fixed: int | np.ndarray
     best_fixed_total: int | np.ndarray
     confidence: float
@@ -44,7 +44,7 @@ class Judge:
         test, rows, arms = self.test, np.arange(len(self.test)), choices.arms
         seconds = self.seconds(choices)
         speedups = test.seconds[:, 0] / seconds
-        fixed, oracle = self.fixed_rewards, test.rewards.max(axis=1)
+        fixed, oracle = self.fixed_speedups, test.speedups.max(axis=1)
         passes = test.passes[rows, arms]
         tokens = test.emitted.sum() * len(arms)
         shares = np.bincount(arms.ravel(), minlength=len(test.arms)) / arms.size
@@ -123,9 +123,9 @@ class Judge:
         return np.asarray(decode + choices.policy_seconds)
 
     @property
-    def fixed_rewards(self) -> np.ndarray:
+    def fixed_speedups(self) -> np.ndarray:
         """Speedup of the best fixed size on every row, `[n]`."""
-        return np.asarray(self.test.rewards[np.arange(len(self.test)), self.best_fixed])
+        return np.asarray(self.test.speedups[np.arange(len(self.test)), self.best_fixed])
 
     def _groups(
         self, groups: Mapping[str, np.ndarray], speedups: np.ndarray, seconds: np.ndarray
@@ -143,7 +143,7 @@ class Judge:
 
     def _gain(self, speedups: np.ndarray, mask: np.ndarray, confidence: float) -> Interval:
         options = self._resampling(confidence, mask)
-        return relative_gain(speedups[mask], self.fixed_rewards[mask], **options)
+        return relative_gain(speedups[mask], self.fixed_speedups[mask], **options)
 
     def _resampling(self, confidence: float, mask: np.ndarray | None = None) -> dict[str, Any]:
         ids = self.test.rows["id"].to_numpy()
@@ -151,22 +151,22 @@ class Judge:
         return {"clusters": clusters, "confidence": confidence, "seed": self.seed}
 
 
-def families(table: SweepTable) -> dict[str, np.ndarray]:
+def families(table: Sweep) -> dict[str, np.ndarray]:
     """Rows of each family, as masks `[n]`."""
     return _by_name(table, "family")
 
 
-def languages(table: SweepTable) -> dict[str, np.ndarray]:
+def languages(table: Sweep) -> dict[str, np.ndarray]:
     """Rows of each language, as masks `[n]`."""
     return _by_name(table, "language")
 
 
-def by_temperature(table: SweepTable) -> dict[str, np.ndarray]:
+def by_temperature(table: Sweep) -> dict[str, np.ndarray]:
     """Rows of each sampling temperature, as masks `[n]`."""
     found = table.temperatures
     return {f"{value:g}": found == value for value in np.unique(found)}
 
 
-def _by_name(table: SweepTable, column: str) -> dict[str, np.ndarray]:
+def _by_name(table: Sweep, column: str) -> dict[str, np.ndarray]:
     found = table.rows[column].to_numpy()
     return {str(name): found == name for name in sorted(set(found))}

@@ -11,13 +11,13 @@ from scipy.stats import binomtest, fisher_exact
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.oracle import oracle_arms
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 _HONEST_SHARE = 0.9
 _SIGNIFICANCE = 1e-4
 
 
-def refuse_overlap(learning: Sequence[SweepTable | None], test: SweepTable) -> None:
+def refuse_overlap(learning: Sequence[Sweep | None], test: Sweep) -> None:
     """Refuse test prompts that an agent could have learned from.
 
     A prompt is known by its id and also, where that was recorded, by its last hidden state, which
@@ -42,7 +42,7 @@ def refuse_overlap(learning: Sequence[SweepTable | None], test: SweepTable) -> N
 
 
 def refuse_copied_answers(
-    choices: Mapping[str, Choices], test: SweepTable, validation: SweepTable | None = None
+    choices: Mapping[str, Choices], test: Sweep, validation: Sweep | None = None
 ) -> None:
     """Refuse choices that agree with the test labels more than an honest policy's can.
 
@@ -98,7 +98,7 @@ def refuse_copied_answers(
                 )
 
 
-def shuffle_states(table: SweepTable, rng: np.random.Generator) -> SweepTable:
+def shuffle_states(table: Sweep, rng: np.random.Generator) -> Sweep:
     """Deal the states out anew among the rows, so that they tell nothing about the rewards.
 
     An agent that learns from such a table can find the best fixed size and no more; a comparison
@@ -111,22 +111,22 @@ def shuffle_states(table: SweepTable, rng: np.random.Generator) -> SweepTable:
     return dataclasses.replace(table, states=table.states[rng.permutation(len(table))])
 
 
-def _ids(table: SweepTable) -> list[str]:
+def _ids(table: Sweep) -> list[str]:
     return table.rows["id"].to_list()
 
 
-def _hidden_states(table: SweepTable) -> list[bytes]:
+def _hidden_states(table: Sweep) -> list[bytes]:
     layout = table.metadata.state
     if "last_hidden" not in layout.names:
         return []
     return [state.tobytes() for state in table.states[:, layout.columns(["last_hidden"])]]
 
 
-def _alike(first: SweepTable, second: SweepTable) -> bool:
+def _alike(first: Sweep, second: Sweep) -> bool:
     """Whether two tables have prompts of the same families."""
     return set(first.rows["family"]) == set(second.rows["family"])
 
 
-def _first_rows(table: SweepTable) -> np.ndarray:
+def _first_rows(table: Sweep) -> np.ndarray:
     """One row per prompt, since rows of one prompt are not independent."""
     return np.flatnonzero(~table.rows["id"].duplicated().to_numpy())

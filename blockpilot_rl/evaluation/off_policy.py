@@ -24,7 +24,7 @@ from scipy.linalg import solve
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.statistics import Interval, ratios_of_sums
 from blockpilot_rl.sweeps.frames import KEY
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 _COLUMNS = ("prompt_id", "block_size", "reward", "propensity")
 
@@ -77,7 +77,7 @@ class LoggedDecisions:
         return len(self.arms)
 
     @classmethod
-    def from_frame(cls, decisions: pd.DataFrame, table: SweepTable) -> LoggedDecisions:
+    def from_frame(cls, decisions: pd.DataFrame, table: Sweep) -> LoggedDecisions:
         """Read decisions as agents log them, and look their states up in a sweep.
 
         Args:
@@ -104,7 +104,7 @@ class LoggedDecisions:
         )
 
 
-def _rows_of(decisions: pd.DataFrame, table: SweepTable) -> np.ndarray:
+def _rows_of(decisions: pd.DataFrame, table: Sweep) -> np.ndarray:
     """Row of the sweep that each decision was made on, or one of the same state.
 
     Raises:
@@ -131,7 +131,7 @@ def _rows_of(decisions: pd.DataFrame, table: SweepTable) -> np.ndarray:
 
 
 def log_decisions(
-    table: SweepTable, probabilities: np.ndarray, rng: np.random.Generator
+    table: Sweep, probabilities: np.ndarray, rng: np.random.Generator
 ) -> LoggedDecisions:
     """Log one decision per row of a sweep, as a service with this policy would have.
 
@@ -148,7 +148,7 @@ def log_decisions(
         states=table.states,
         arms=arms,
         propensities=probabilities[rows, arms],
-        rewards=table.rewards[rows, arms],
+        rewards=table.speedups[rows, arms],
         prompt_ids=table.rows["id"].to_numpy(),
         num_arms=len(table.arms),
     )
@@ -260,7 +260,7 @@ def evaluate_off_policy(
 
 
 def check_off_policy(
-    table: SweepTable,
+    table: Sweep,
     probabilities: np.ndarray,
     *,
     logs: int = 20,
@@ -282,8 +282,8 @@ def check_off_policy(
     Raises:
         BlockPilotError: If the probabilities do not fit the sweep.
     """
-    uniform = np.full(table.rewards.shape, 1 / len(table.arms))
-    truth = float((probabilities * table.rewards).sum(axis=1).mean())
+    uniform = np.full(table.speedups.shape, 1 / len(table.arms))
+    truth = float((probabilities * table.speedups).sum(axis=1).mean())
     found = [
         evaluate_off_policy(
             log_decisions(table, uniform, rng), probabilities, confidence=confidence, seed=seed

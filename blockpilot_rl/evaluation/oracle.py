@@ -8,21 +8,21 @@ import numpy as np
 import pandas as pd
 
 from blockpilot_rl.evaluation.statistics import Interval, relative_gain
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 NO_ARM = -1
 
 
-def best_fixed_by_mean(train: SweepTable) -> int:
+def best_fixed_by_mean(train: Sweep) -> int:
     """Find the arm whose mean speedup over the training prompts is largest.
 
     Returns:
         Its index.
     """
-    return int(train.rewards.mean(axis=0).argmax())
+    return int(train.speedups.mean(axis=0).argmax())
 
 
-def best_fixed_by_total(train: SweepTable) -> int:
+def best_fixed_by_total(train: Sweep) -> int:
     """Find the arm with which all training prompts together take the least time.
 
     Long answers weigh more here than in the mean of the prompts' speedups, so the two can differ.
@@ -33,7 +33,7 @@ def best_fixed_by_total(train: SweepTable) -> int:
     return int(train.seconds.sum(axis=0).argmin())
 
 
-def oracle_arms(table: SweepTable) -> np.ndarray:
+def oracle_arms(table: Sweep) -> np.ndarray:
     """Find the fastest arm of every row, as only one who has tried them all can know it.
 
     Where a prompt has several rows, or was timed for real, the fastest of noisy times flatters the
@@ -96,7 +96,7 @@ class CrossFit:
 
 
 def crossfit_oracle(
-    table: SweepTable, fixed: int, *, confidence: float = 0.95, seed: int = 0
+    table: Sweep, fixed: int, *, confidence: float = 0.95, seed: int = 0
 ) -> CrossFit | None:
     """Judge an oracle that cannot profit from the noise it chose by.
 
@@ -121,7 +121,7 @@ def crossfit_oracle(
     repeated, measured = arms != NO_ARM, np.isfinite(table.measured_seconds).all(axis=1)
     ids = table.rows["id"].to_numpy()
     if len(np.unique(ids[repeated])) > 1:
-        source, rows, rewards = "replicates", repeated, table.rewards[repeated]
+        source, rows, rewards = "replicates", repeated, table.speedups[repeated]
     elif len(np.unique(ids[measured])) > 1:
         seconds = table.measured_seconds[measured]
         source, rows, rewards = "stopwatch", measured, seconds[:, :1] / seconds
@@ -139,7 +139,7 @@ def crossfit_oracle(
     )
 
 
-def replicate_arms(table: SweepTable) -> np.ndarray:
+def replicate_arms(table: Sweep) -> np.ndarray:
     """Find the arm that is best in mean speedup on the prompt's other rows of the temperature.
 
     Returns:
@@ -148,11 +148,11 @@ def replicate_arms(table: SweepTable) -> np.ndarray:
     """
     group = table.rows.groupby(["id", "temperature"])["id"]
     repeated = (group.transform("size") > 1).to_numpy() & (table.temperatures > 0)
-    sums = pd.DataFrame(table.rewards).groupby(group.ngroup().to_numpy()).transform("sum")
-    return np.where(repeated, (sums.to_numpy() - table.rewards).argmax(axis=1), NO_ARM)
+    sums = pd.DataFrame(table.speedups).groupby(group.ngroup().to_numpy()).transform("sum")
+    return np.where(repeated, (sums.to_numpy() - table.speedups).argmax(axis=1), NO_ARM)
 
 
-def mixed_arms(table: SweepTable) -> np.ndarray:
+def mixed_arms(table: Sweep) -> np.ndarray:
     """Find an arm for every row by the prompt's other answers, where there are any.
 
     Returns:

@@ -40,8 +40,8 @@ def ablation_rows(
         choices: What the agents that saw them chose on the judge's test rows, by the same names.
     """
     layout, every = judge.test.metadata.state, choices[ALL_GROUPS]
-    fixed = float(judge.fixed_rewards.mean())
-    oracle = float(judge.test.rewards.max(axis=1).mean())
+    fixed = float(judge.fixed_speedups.mean())
+    oracle = float(judge.test.speedups.max(axis=1).mean())
     rows = {}
     for name, groups in sets.items():
         speedup = float(judge.speedups(choices[name]).mean())

@@ -23,7 +23,7 @@ from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.judge import Judge
 from blockpilot_rl.evaluation.oracle import gap_closed
 from blockpilot_rl.evaluation.results import CurvePoint
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 PRICES = ("decode", "replay")
 
@@ -31,7 +31,7 @@ _POINTS = 5
 FEWEST = 32
 
 
-def prompt_counts(train: SweepTable) -> list[int]:
+def prompt_counts(train: Sweep) -> list[int]:
     """Numbers of training prompts to learn from: all, half, a quarter and so on, increasing."""
     prompts = int(train.rows["id"].nunique())
     halved = [prompts >> step for step in range(_POINTS)]
@@ -48,7 +48,7 @@ def decision_counts(decisions: int) -> list[int]:
     return sorted({decisions, *(count for count in quartered if count >= FEWEST)})
 
 
-def some_prompts(table: SweepTable, count: int, seed: int) -> SweepTable:
+def some_prompts(table: Sweep, count: int, seed: int) -> Sweep:
     """Keep the rows of some prompts; a smaller count keeps some of a larger one's.
 
     Args:
@@ -73,12 +73,12 @@ def curve_point(
         decodes: Decodes that were paid for.
     """
     speedup = float(judge.speedups(choices).mean())
-    oracle = float(judge.test.rewards.max(axis=1).mean())
+    oracle = float(judge.test.speedups.max(axis=1).mean())
     return CurvePoint(
         prompts=prompts,
         decodes=decodes,
         mean_speedup=speedup,
         gain=judge.gain(choices),
-        gap_closed=gap_closed(speedup, float(judge.fixed_rewards.mean()), oracle),
+        gap_closed=gap_closed(speedup, float(judge.fixed_speedups.mean()), oracle),
         regret=oracle - speedup,
     )

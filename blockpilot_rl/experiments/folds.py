@@ -13,7 +13,7 @@ from blockpilot_rl.evaluation.judge import Judge, families
 from blockpilot_rl.evaluation.leakage import refuse_copied_answers, refuse_overlap
 from blockpilot_rl.evaluation.oracle import best_fixed_by_mean, best_fixed_by_total
 from blockpilot_rl.evaluation.results import LeftOut
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,12 +28,12 @@ class Fold:
     """
 
     family: str
-    train: SweepTable
-    validation: SweepTable | None
-    test: SweepTable
+    train: Sweep
+    validation: Sweep | None
+    test: Sweep
 
 
-def family_folds(train: SweepTable, validation: SweepTable | None, test: SweepTable) -> list[Fold]:
+def family_folds(train: Sweep, validation: Sweep | None, test: Sweep) -> list[Fold]:
     """Leave out each family of the test rows in turn.
 
     Raises:
@@ -47,7 +47,7 @@ def family_folds(train: SweepTable, validation: SweepTable | None, test: SweepTa
 
 
 def judge_folds(
-    test: SweepTable,
+    test: Sweep,
     folds: Sequence[Fold],
     choices: Mapping[str, Sequence[Choices]],
     *,
@@ -84,7 +84,7 @@ def judge_folds(
     )
 
 
-def _joined(test: SweepTable, folds: Sequence[Fold], parts: Sequence[Choices]) -> Choices:
+def _joined(test: Sweep, folds: Sequence[Fold], parts: Sequence[Choices]) -> Choices:
     """Lay the choices of all folds beside each other, in the order of the test rows."""
     masks = families(test)
     arms = np.zeros((len(parts[0].arms), len(test)), dtype=np.int64)
@@ -95,14 +95,14 @@ def _joined(test: SweepTable, folds: Sequence[Fold], parts: Sequence[Choices]) -
     return Choices(arms, seconds)
 
 
-def _without(table: SweepTable | None, family: str) -> SweepTable | None:
+def _without(table: Sweep | None, family: str) -> Sweep | None:
     if table is None:
         return None
     mask = (table.rows["family"] != family).to_numpy()
     return table.select_rows(mask) if mask.any() else None
 
 
-def _required(train: SweepTable | None, family: str) -> SweepTable:
+def _required(train: Sweep | None, family: str) -> Sweep:
     if train is None:
         raise BlockPilotError(
             f"family {family!r} cannot be left out: the training split has no other family"

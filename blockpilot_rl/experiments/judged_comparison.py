@@ -15,13 +15,13 @@ from blockpilot_rl.evaluation.off_policy import check_off_policy
 from blockpilot_rl.evaluation.oracle import best_fixed_by_mean, best_fixed_by_total, crossfit_oracle
 from blockpilot_rl.evaluation.results import ALL_PROMPTS, Comparison
 from blockpilot_rl.evaluation.verdict import decide
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 
 def compare(
-    train: SweepTable,
-    validation: SweepTable | None,
-    test: SweepTable,
+    train: Sweep,
+    validation: Sweep | None,
+    test: Sweep,
     choices: Mapping[str, Choices],
     *,
     confidence: float = 0.95,
@@ -81,9 +81,7 @@ def compare(
     )
 
 
-def make_judge(
-    train: SweepTable, test: SweepTable, *, confidence: float = 0.95, seed: int = 0
-) -> Judge:
+def make_judge(train: Sweep, test: Sweep, *, confidence: float = 0.95, seed: int = 0) -> Judge:
     """Judge by the sizes that are best on the training prompts.
 
     Raises:
@@ -99,17 +97,15 @@ def make_judge(
     return Judge(test, best_fixed_by_mean(train), best_fixed_by_total(train), confidence, seed)
 
 
-def _speedups(table: SweepTable) -> dict[str, dict[int, float]]:
+def _speedups(table: Sweep) -> dict[str, dict[int, float]]:
     groups = {ALL_PROMPTS: np.ones(len(table), dtype=bool), **families(table)}
     return {
-        name: dict(zip(table.arms, table.rewards[mask].mean(axis=0).tolist(), strict=True))
+        name: dict(zip(table.arms, table.speedups[mask].mean(axis=0).tolist(), strict=True))
         for name, mask in groups.items()
     }
 
 
-def _describe_split(
-    train: SweepTable, validation: SweepTable | None, test: SweepTable
-) -> dict[str, object]:
+def _describe_split(train: Sweep, validation: Sweep | None, test: Sweep) -> dict[str, object]:
     tables = {"train": train, "validation": validation, "test": test}
     prompts = {
         f"{name}_prompts": 0 if table is None else int(table.rows["id"].nunique())
@@ -123,7 +119,7 @@ def _describe_split(
     }
 
 
-def _describe_pair(table: SweepTable) -> dict[str, str]:
+def _describe_pair(table: Sweep) -> dict[str, str]:
     metadata = table.metadata
     return {
         "target": metadata.target,

@@ -36,7 +36,7 @@ from blockpilot_rl.experiments.trainings import (
     decodes_per_decision,
     side_by_side,
 )
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 CLASSIFIER = "supervised"
 
@@ -48,7 +48,7 @@ class Laboratory:
     Attributes:
         algos: Algorithms to train.
         seeds: Seeds to train each with.
-        features: State groups they see.
+        state_groups: State groups they see.
         shuffle: Whether they learn from shuffled states.
         confidence: Level of the intervals.
         hyperparams: By algorithm, values that replace those of its YAML file.
@@ -59,7 +59,7 @@ class Laboratory:
 
     algos: Sequence[str]
     seeds: Sequence[int]
-    features: Sequence[str]
+    state_groups: Sequence[str]
     shuffle: bool
     confidence: float
     hyperparams: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -84,14 +84,14 @@ class Laboratory:
             BlockPilotError: If its name, a state group or a hyperparameter is unknown or invalid.
         """
         hyperparams = self.hyperparams.get(name)
-        return make_agent(name, features=self.features, hyperparams=hyperparams)
+        return make_agent(name, state_groups=self.state_groups, hyperparams=hyperparams)
 
     def train(
         self,
         name: str,
         splits: Splits,
         *,
-        features: Sequence[str] | None = None,
+        state_groups: Sequence[str] | None = None,
         prompts: int | None = None,
         decisions: int | None = None,
         baseline_prompts: int | None = None,
@@ -102,7 +102,7 @@ class Laboratory:
         Args:
             name: The algorithm.
             splits: The rows.
-            features: State groups it sees; None for those of the laboratory.
+            state_groups: State groups it sees; None for those of the laboratory.
             prompts: Number of training prompts to learn from, drawn anew for every seed; None for
                 all.
             decisions: Steps to learn; None for what the algorithm takes by default.
@@ -116,7 +116,7 @@ class Laboratory:
         training = Training(
             name,
             splits,
-            features or self.features,
+            state_groups or self.state_groups,
             hyperparams=self.hyperparams.get(name, {}),
             prompts=prompts,
             decisions=decisions,
@@ -138,7 +138,7 @@ class Laboratory:
         """Train every agent on all training prompts."""
         return {name: self.train(name, splits) for name in self.algos}
 
-    def left_out(self, test: SweepTable, folds: Sequence[Fold]) -> LeftOut:
+    def left_out(self, test: Sweep, folds: Sequence[Fold]) -> LeftOut:
         """Train every agent without each family, and judge it on that family.
 
         Args:
@@ -224,14 +224,14 @@ class Laboratory:
         sets = group_sets(splits.test.metadata.state)
         choices = {}
         for title, groups in sets.items():
-            known = trained.get(name) if groups == tuple(self.features) else None
-            run = known or self.train(name, splits, features=groups, what=f"sees {title}")
+            known = trained.get(name) if groups == tuple(self.state_groups) else None
+            run = known or self.train(name, splits, state_groups=groups, what=f"sees {title}")
             choices[title] = run.choices
         return Ablation(name, ablation_rows(self._judge(splits), sets, choices))
 
     def paper_table(
         self,
-        sweep: SweepTable,
+        sweep: Sweep,
         main: Splits,
         trained: dict[str, Trained],
         best: str | None,

@@ -11,10 +11,10 @@ from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.judge import Judge
 from blockpilot_rl.evaluation.oracle import NO_ARM, replicate_arms
 from blockpilot_rl.evaluation.results import Outcome, PaperRow
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 
-def window_arms(table: SweepTable, radius: int) -> tuple[int, ...]:
+def window_arms(table: Sweep, radius: int) -> tuple[int, ...]:
     """Block sizes of the paper's window around the size that the drafter was trained for.
 
     Plain decoding, which every speedup refers to, stays an arm.
@@ -30,7 +30,7 @@ def window_arms(table: SweepTable, radius: int) -> tuple[int, ...]:
     return (1, *(arm for arm in table.arms if arm > 1 and abs(arm - centre) <= radius))
 
 
-def as_arms_of(table: SweepTable, chosen: np.ndarray, arms: tuple[int, ...]) -> np.ndarray:
+def as_arms_of(table: Sweep, chosen: np.ndarray, arms: tuple[int, ...]) -> np.ndarray:
     """Turn indices into some of the block sizes into indices of a table's arms."""
     indices: np.ndarray = np.array([table.arm_index(arm) for arm in arms])[chosen]
     return indices

@@ -24,19 +24,19 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.choices import Choices, decision_seconds
 from blockpilot_rl.evaluation.leakage import shuffle_states
 from blockpilot_rl.experiments.curves import some_prompts
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 
 @dataclass(frozen=True, eq=False)
 class Splits:
     """The rows to learn from, to select on and to judge on."""
 
-    train: SweepTable
-    validation: SweepTable | None
-    test: SweepTable
+    train: Sweep
+    validation: Sweep | None
+    test: Sweep
 
     @classmethod
-    def of(cls, sweep: SweepTable) -> Splits:
+    def of(cls, sweep: Sweep) -> Splits:
         """Split a sweep.
 
         Raises:
@@ -49,7 +49,7 @@ class Splits:
             test=sweep.split("test"),
         )
 
-    def each(self, change: Callable[[SweepTable], SweepTable]) -> Splits:
+    def each(self, change: Callable[[Sweep], Sweep]) -> Splits:
         """Change every table alike."""
         validation = None if self.validation is None else change(self.validation)
         return Splits(change(self.train), validation, change(self.test))
@@ -98,7 +98,7 @@ class Trained(NamedTuple):
     decodes: int
 
     @classmethod
-    def of(cls, seeds: Sequence[Learned], test: SweepTable) -> Trained:
+    def of(cls, seeds: Sequence[Learned], test: Sweep) -> Trained:
         """Put together what the seeds handed in, and time their policies while nothing trains.
 
         Raises:
@@ -123,7 +123,7 @@ class Training:
     Attributes:
         algorithm: Its name.
         splits: The rows.
-        features: State groups it sees.
+        state_groups: State groups it sees.
         hyperparams: Values that replace those of the algorithm's YAML file.
         prompts: Number of training prompts to learn from, drawn anew for every seed; None for all.
             Of the validation prompts there is the same share.
@@ -135,7 +135,7 @@ class Training:
 
     algorithm: str
     splits: Splits
-    features: Sequence[str]
+    state_groups: Sequence[str]
     hyperparams: Mapping[str, Any] = field(default_factory=dict)
     prompts: int | None = None
     decisions: int | None = None
@@ -149,7 +149,7 @@ class Training:
             BlockPilotError: If the algorithm is unknown or the sweep lacks what it needs.
         """
         agent = make_agent(
-            self.algorithm, seed=seed, features=self.features, hyperparams=self.hyperparams
+            self.algorithm, seed=seed, state_groups=self.state_groups, hyperparams=self.hyperparams
         )
         monitor = _QuietMonitor()
         train, chosen_on = self.lesson(seed)
@@ -169,7 +169,7 @@ class Training:
             notes=monitor.notes,
         )
 
-    def lesson(self, seed: int) -> tuple[SweepTable, SweepTable | None]:
+    def lesson(self, seed: int) -> tuple[Sweep, Sweep | None]:
         """The training and validation rows of a seed; in the control with their states shuffled."""
         splits = self.splits if self.prompts is None else self.splits.some(self.prompts, seed)
         train, validation = splits.train, splits.validation

@@ -30,7 +30,7 @@ from blockpilot_rl.headroom.step_rules import StepTraces
 from blockpilot_rl.headroom.steps import measure_steps
 from blockpilot_rl.headroom.worth import Candidate, judge_worth
 from blockpilot_rl.sweeps.reprice import predict_seconds
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 COST_FACTORS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
 GROUPINGS = ("family", "language", "temperature")
@@ -67,7 +67,7 @@ class HeadroomSettings:
 
 
 def measure_headroom(
-    table: SweepTable,
+    table: Sweep,
     traces: Mapping[int, Trace] | None = None,
     settings: HeadroomSettings | None = None,
 ) -> Headroom:
@@ -111,7 +111,7 @@ def measure_headroom(
         rows=len(test),
         prompts=scale.prompts,
         train_prompts=int(train.rows["id"].nunique()),
-        speedups=dict(zip(test.arms, test.rewards.mean(axis=0).tolist(), strict=True)),
+        speedups=dict(zip(test.arms, test.speedups.mean(axis=0).tolist(), strict=True)),
         default=_fixed(scale, test, test.arm_index(default)) if default in test.arms else None,
         best_fixed=best_fixed,
         best_fixed_total=_fixed(scale, test, total),
@@ -159,9 +159,7 @@ class _ByGroup:
     seconds: np.ndarray
 
     @classmethod
-    def of(
-        cls, name: str, scale: Scale, train: SweepTable, test: SweepTable, fixed: int
-    ) -> _ByGroup:
+    def of(cls, name: str, scale: Scale, train: Sweep, test: Sweep, fixed: int) -> _ByGroup:
         """Choose on the training rows and measure on the test rows."""
         arms = _best_by_group(name, train, test, fixed)
         seconds, labels = _take(test.seconds, arms), _labels(name, test)
@@ -179,14 +177,14 @@ class _ByGroup:
         return cls(scale.measure(seconds, block_sizes=sizes), groups, seconds)
 
 
-def _labels(name: str, table: SweepTable) -> np.ndarray:
+def _labels(name: str, table: Sweep) -> np.ndarray:
     """Group of every row, as text, `[n]`."""
     if name == "temperature":
         return np.array([f"{value:g}" for value in table.temperatures])
     return table.rows[name].to_numpy(dtype=str)
 
 
-def _best_by_group(name: str, train: SweepTable, test: SweepTable, fixed: int) -> np.ndarray:
+def _best_by_group(name: str, train: Sweep, test: Sweep, fixed: int) -> np.ndarray:
     """Arm of every test row that is best in mean speedup on its group's training rows, `[n]`.
 
     A group without training rows gets the best fixed size.
@@ -194,7 +192,7 @@ def _best_by_group(name: str, train: SweepTable, test: SweepTable, fixed: int) -
     seen, labels = _labels(name, train), _labels(name, test)
     arms = np.full(len(test), fixed)
     for label in np.intersect1d(seen, labels):
-        arms[labels == label] = train.rewards[seen == label].mean(axis=0).argmax()
+        arms[labels == label] = train.speedups[seen == label].mean(axis=0).argmax()
     return arms
 
 
@@ -202,14 +200,14 @@ def _take(seconds: np.ndarray, arms: np.ndarray) -> np.ndarray:
     return np.asarray(seconds[np.arange(len(seconds)), arms])
 
 
-def _fixed(scale: Scale, test: SweepTable, arm: int) -> Achieved:
+def _fixed(scale: Scale, test: Sweep, arm: int) -> Achieved:
     return scale.measure(test.seconds[:, arm], block_size=test.arms[arm])
 
 
 def _costs(
     profile: LatencyProfile | None,
-    train: SweepTable,
-    test: SweepTable,
+    train: Sweep,
+    test: Sweep,
     settings: HeadroomSettings,
 ) -> list[CostPoint]:
     if profile is None:
@@ -220,8 +218,8 @@ def _costs(
 def _cost_point(
     factor: float,
     profile: LatencyProfile,
-    train: SweepTable,
-    test: SweepTable,
+    train: Sweep,
+    test: Sweep,
     settings: HeadroomSettings,
 ) -> CostPoint:
     """Price the sweep anew with dearer or cheaper further tokens, and choose and judge again."""
@@ -231,7 +229,7 @@ def _cost_point(
     )
     fixed, default = best_fixed_by_mean(train), test.metadata.default_block_size
     scale = Scale.of(test, fixed, fixed, settings.confidence, settings.seed)
-    means = test.rewards.mean(axis=0)
+    means = test.speedups.mean(axis=0)
     return CostPoint(
         factor=factor,
         token_cost=scaled.token_cost(float(test.rows["prompt_tokens"].mean())),
@@ -244,7 +242,7 @@ def _cost_point(
 
 
 def _steps(
-    table: SweepTable, scale: Scale, profile: LatencyProfile, traces: Mapping[int, Trace]
+    table: Sweep, scale: Scale, profile: LatencyProfile, traces: Mapping[int, Trace]
 ) -> tuple[Steps | None, list[Candidate]]:
     """Measure deciding at every step on the rows that have a trace.
 

@@ -20,7 +20,7 @@ from blockpilot_rl.sweeps.continuations import Progress
 from blockpilot_rl.sweeps.frames import SCALARS
 from blockpilot_rl.sweeps.metadata import SweepMetadata
 from blockpilot_rl.sweeps.reprice import predict_seconds
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 
 def check_calibration(calibration: Calibration, pair: Pair, arms: Sequence[int]) -> None:
@@ -45,7 +45,7 @@ def check_calibration(calibration: Calibration, pair: Pair, arms: Sequence[int])
 
 def assemble(
     collection: Collection, calibration: Calibration, origin: Mapping[str, Any] | None = None
-) -> SweepTable:
+) -> Sweep:
     """Put the shards together and price every arm.
 
     Args:
@@ -94,7 +94,7 @@ def assemble(
         },
     )
     unpriced = np.full((len(frame), len(config.arms)), np.nan)
-    table = SweepTable(
+    table = Sweep(
         metadata=metadata,
         rows=frame[list(SCALARS)],
         states=np.stack(frame["state"].to_list()).astype(np.float32),
@@ -108,12 +108,12 @@ def assemble(
 
 def measure_rows(
     decoder: Decoder,
-    table: SweepTable,
+    table: Sweep,
     prompts: Sequence[Prompt],
     rows: Sequence[int],
     seed: int = 0,
     progress: Progress = lambda done, total: None,
-) -> SweepTable:
+) -> Sweep:
     """Decode some rows for real under every arm and record the measured seconds.
 
     Arms are interleaved in random order within a prompt, after a warm-up. In another dtype than the

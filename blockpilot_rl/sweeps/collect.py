@@ -33,7 +33,7 @@ from blockpilot_rl.sweeps.claims import claim, claim_digest
 from blockpilot_rl.sweeps.continuations import ContinuationStore, Progress, Shard
 from blockpilot_rl.sweeps.frames import SCALARS, Key, read_parquet, write_parquet
 from blockpilot_rl.sweeps.metadata import DEFAULT_ARMS, validate_arms
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 from blockpilot_rl.sweeps.traces import read_traces, write_traces
 
 CLAIM_FILE = "description.json"
@@ -210,7 +210,7 @@ class Collection:
         )
         return pd.concat(frames).set_index(["id", "seed"]).loc[order].reset_index()
 
-    def traces(self, table: SweepTable) -> dict[int, Trace]:
+    def traces(self, table: Sweep) -> dict[int, Trace]:
         """Traces of a table of these shards, by row number.
 
         Raises:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.provenance import provenance
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 from blockpilot_rl.sweeps.traces import TRACE_FILE, load_traces, save_sweep
 
 _SHARED = ("fingerprint", "arms", "state", "dtype", "max_new_tokens", "template")
@@ -21,7 +21,7 @@ _PRICES = ("latency", "latency_dtype", "device")
 _SAMPLING = ("top_k", "top_p")
 
 
-def merge(tables: Sequence[SweepTable]) -> SweepTable:
+def merge(tables: Sequence[Sweep]) -> Sweep:
     """Put the rows of several sweeps into one, in order.
 
     Args:
@@ -62,7 +62,7 @@ def merge(tables: Sequence[SweepTable]) -> SweepTable:
             "merged": [table.metadata.provenance for table in tables],
         },
     )
-    merged = SweepTable(
+    merged = Sweep(
         metadata=metadata,
         rows=pd.concat([table.rows for table in tables], ignore_index=True),
         states=np.concatenate([table.states for table in tables]),
@@ -75,7 +75,7 @@ def merge(tables: Sequence[SweepTable]) -> SweepTable:
     return merged
 
 
-def merge_folders(folders: Sequence[str | Path], out: str | Path) -> SweepTable:
+def merge_folders(folders: Sequence[str | Path], out: str | Path) -> Sweep:
     """Merge recorded sweeps with their traces into a new folder.
 
     Args:
@@ -86,7 +86,7 @@ def merge_folders(folders: Sequence[str | Path], out: str | Path) -> SweepTable:
         BlockPilotError: If a sweep or trace cannot be read, they do not fit together, or the
             folder holds files.
     """
-    tables = [SweepTable.load(folder) for folder in folders]
+    tables = [Sweep.load(folder) for folder in folders]
     merged = merge(tables)
     traces, start = {}, 0
     for folder, table in zip(folders, tables, strict=True):
@@ -98,7 +98,7 @@ def merge_folders(folders: Sequence[str | Path], out: str | Path) -> SweepTable:
     return merged
 
 
-def _difference(number: int, name: str, table: SweepTable, other: SweepTable) -> str:
+def _difference(number: int, name: str, table: Sweep, other: Sweep) -> str:
     """Say what does not fit and how to mend it."""
     if name in _PRICES:
         return (

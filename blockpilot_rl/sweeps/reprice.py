@@ -14,10 +14,10 @@ from blockpilot_rl.decoding.calibration import Calibration
 from blockpilot_rl.decoding.latency import LatencyProfile, context_sum, noise_positions
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.provenance import provenance
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 
-def reprice(table: SweepTable, calibration: Calibration) -> SweepTable:
+def reprice(table: Sweep, calibration: Calibration) -> Sweep:
     """Give a sweep the seconds of a calibrated device.
 
     Measured seconds, which belong to the old device, become NaN; latency, its dtype and device
@@ -61,7 +61,7 @@ def reprice(table: SweepTable, calibration: Calibration) -> SweepTable:
     )
 
 
-def predict_seconds(table: SweepTable, profile: LatencyProfile) -> np.ndarray:
+def predict_seconds(table: Sweep, profile: LatencyProfile) -> np.ndarray:
     """Seconds of every row under every arm by a profile, `[n, arms]`.
 
     Args:

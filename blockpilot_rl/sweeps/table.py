@@ -26,13 +26,13 @@ from blockpilot_rl.prompts.prompt import SPLITS
 from blockpilot_rl.sweeps.frames import KEY, SCALARS, SWEEP_FILE, Key, keys_of, read_parquet
 from blockpilot_rl.sweeps.metadata import DEFAULT_ARMS, SweepMetadata, read_metadata, validate_arms
 
-__all__ = ["BUNDLED_SWEEP", "DEFAULT_ARMS", "SweepMetadata", "SweepTable", "validate_arms"]
+__all__ = ["BUNDLED_SWEEP", "DEFAULT_ARMS", "Sweep", "SweepMetadata", "validate_arms"]
 
 BUNDLED_SWEEP = Path(__file__).parents[1] / "bundled" / "sweep"
 
 
 @dataclass(frozen=True, eq=False)
-class SweepTable:
+class Sweep:
     """A sweep in memory, aligned by row.
 
     Attributes:
@@ -66,7 +66,7 @@ class SweepTable:
         return self.metadata.arms
 
     @cached_property
-    def rewards(self) -> np.ndarray:
+    def speedups(self) -> np.ndarray:
         """Speedup over plain decoding, `[n, arms]`: plain seconds / seconds of the arm."""
         speedups: np.ndarray = self.seconds[:, :1] / self.seconds
         return speedups
@@ -107,7 +107,7 @@ class SweepTable:
             raise BlockPilotError(f"block size {block_size} is not an arm; arms are {self.arms}")
         return self.arms.index(block_size)
 
-    def select_rows(self, mask: np.ndarray) -> SweepTable:
+    def select_rows(self, mask: np.ndarray) -> Sweep:
         """Keep some rows.
 
         Args:
@@ -124,7 +124,7 @@ class SweepTable:
             measured_seconds=self.measured_seconds[index],
         )
 
-    def default_rows(self) -> SweepTable:
+    def default_rows(self) -> Sweep:
         """Keep the greedy rows, of a sweep that has rows of other temperatures too.
 
         Greedy and sampled answers of a prompt want different sizes, and a policy does not see the
@@ -133,7 +133,7 @@ class SweepTable:
         greedy = self.temperatures == 0
         return self if greedy.all() or not greedy.any() else self.select_rows(greedy)
 
-    def split(self, name: str) -> SweepTable:
+    def split(self, name: str) -> Sweep:
         """Keep the rows of one split.
 
         Raises:
@@ -145,7 +145,7 @@ class SweepTable:
             raise BlockPilotError(f"sweep has no {name!r} rows; it has {found}")
         return self.select_rows(mask)
 
-    def select_arms(self, arms: tuple[int, ...]) -> SweepTable:
+    def select_arms(self, arms: tuple[int, ...]) -> Sweep:
         """Keep some arms; 1 must be among them."""
         columns = [self.arm_index(arm) for arm in arms]
         return dataclasses.replace(
@@ -186,7 +186,7 @@ class SweepTable:
         write_json(folder / "metadata.json", self.metadata.to_dict())
 
     @classmethod
-    def load(cls, folder: str | Path | None = None) -> SweepTable:
+    def load(cls, folder: str | Path | None = None) -> Sweep:
         """Read and check a sweep.
 
         Args:

@@ -25,12 +25,12 @@ from blockpilot_rl.sweeps.frames import (
     read_parquet,
     write_parquet,
 )
-from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, SweepTable
+from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, Sweep
 
 TRACE_FILE = "trace.parquet"
 
 
-def save_sweep(folder: str | Path, table: SweepTable, traces: Mapping[int, Trace]) -> None:
+def save_sweep(folder: str | Path, table: Sweep, traces: Mapping[int, Trace]) -> None:
     """Write a sweep with its traces to a new folder, atomically.
 
     Args:
@@ -49,7 +49,7 @@ def save_sweep(folder: str | Path, table: SweepTable, traces: Mapping[int, Trace
             write_traces(partial / TRACE_FILE, table.arms, by_key)
 
 
-def load_traces(folder: str | Path | None, table: SweepTable) -> dict[int, Trace]:
+def load_traces(folder: str | Path | None, table: Sweep) -> dict[int, Trace]:
     """Read the traces of a sweep's rows, and check them against the sweep.
 
     Args:

@@ -12,7 +12,7 @@ from blockpilot_rl.decoding.calibration import Calibration
 from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.sweeps.collect import CLAIM_FILE, Collection
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 ANSWERS = "continuations"
 """Folder in OUT.partial of the target's answers."""
@@ -57,7 +57,7 @@ def refuse_foreign(unfinished: Path) -> None:
         )
 
 
-def load_finished(out: Path, collection: Collection, calibration: Calibration | None) -> SweepTable:
+def load_finished(out: Path, collection: Collection, calibration: Calibration | None) -> Sweep:
     """Load a sweep that was written before its unfinished work could be removed.
 
     Args:
@@ -70,7 +70,7 @@ def load_finished(out: Path, collection: Collection, calibration: Calibration | 
     """
     try:
         collection.claim()
-        table = SweepTable.load(out)
+        table = Sweep.load(out)
         latency = LatencyProfile.from_dict(table.metadata.latency)
     except BlockPilotError as error:
         raise _taken(out) from error

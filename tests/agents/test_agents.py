@@ -139,7 +139,7 @@ def test_policy_chooses_as_its_agent(algorithm, learned, tables, tmp_path):
     assert config.algorithm == algorithm
     assert config.arms == ARMS
     assert config.state == tables[0].metadata.state
-    assert config.fallback == ARMS[tables[0].rewards.mean(axis=0).argmax()]
+    assert config.fallback == ARMS[tables[0].speedups.mean(axis=0).argmax()]
     assert config.fingerprint == tables[0].metadata.fingerprint
     assert config.provenance == {"command": ["train"]}
 
@@ -168,7 +168,7 @@ def test_what_decides_on_wide_states_is_small_and_quick(algorithm, tables):
         )
         for table in tables[:2]
     )
-    agent = brief(algorithm, features=["last_hidden"])
+    agent = brief(algorithm, state_groups=["last_hidden"])
     closed = agent.planned_timesteps == 0
     agent.learn(train, validation, total_timesteps=None if closed else 1)
     weights = sum(weight.numel() for weight in agent.to_policy().parameters())
@@ -212,7 +212,7 @@ def test_learning_takes_one_thread_and_gives_them_back(tables, monkeypatch):
 
 
 def test_fixed_takes_the_best_on_the_training_prompts(learned, tables):
-    best = tables[0].rewards.mean(axis=0).argmax()
+    best = tables[0].speedups.mean(axis=0).argmax()
     assert set(learned["fixed"].choose(tables[2])) == {best}
 
 
@@ -231,7 +231,7 @@ def test_random_takes_every_arm_about_as_often(learned, tables):
 
 @pytest.mark.parametrize("algorithm", DEPLOYABLE)
 def test_features_can_be_chosen(algorithm, tables):
-    agent = brief(algorithm, features=("prompt", "next_token")).learn(*tables[:2])
+    agent = brief(algorithm, state_groups=("prompt", "next_token")).learn(*tables[:2])
     assert agent.problem.state == StateLayout((("prompt", 1), ("next_token", 3)))
     states = tables[2].states[:, [HIDDEN + 3, HIDDEN, HIDDEN + 1, HIDDEN + 2]]
     np.testing.assert_array_equal(agent.choose(tables[2]), agent.predict(states))
@@ -332,8 +332,8 @@ def test_nothing_is_chosen_before_learning(algorithm, tables):
     ("algorithm", "settings", "message"),
     [
         ("pppo", {}, "unknown algorithm 'pppo'.* Did you mean 'ppo'"),
-        ("fixed", {"features": ("promt",)}, "Did you mean 'prompt'"),
-        ("fixed", {"features": ()}, "no state group"),
+        ("fixed", {"state_groups": ("promt",)}, "Did you mean 'prompt'"),
+        ("fixed", {"state_groups": ()}, "no state group"),
         ("fixed", {"seed": -1}, "seed must be"),
         ("fixed", {"seed": 2**32}, "seed must be .* at most 4294967295, got 4294967296"),
         ("ppo", {"device": "cpux"}, "models cannot run on cpux: "),

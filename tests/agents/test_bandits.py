@@ -55,7 +55,7 @@ def test_every_decision_is_logged_with_its_propensity(algorithm, learned, tables
     np.testing.assert_allclose(log["propensity"][:warm_up], 1 / len(ARMS))
     row = train.rows["id"].reset_index().set_index("id")["index"][log["prompt_id"]].to_numpy()
     arm = np.searchsorted(ARMS, log["block_size"])
-    np.testing.assert_array_equal(log["reward"], train.rewards[row, arm])
+    np.testing.assert_array_equal(log["reward"], train.speedups[row, arm])
     assert log["reward"].nunique() > len(log) / 10
 
 
@@ -171,7 +171,7 @@ def test_neural_linear_forgets_the_oldest_decisions(tables):
     assert len(agent._remembered()[0]) == 512
     log, train = agent.decisions.frame()[-512:], tables[0]
     row = pd.Index(train.rows["id"]).get_indexer(log["prompt_id"])
-    baseline = train.rewards[row, agent.problem.best_fixed_arm]
+    baseline = train.speedups[row, agent.problem.best_fixed_arm]
     np.testing.assert_allclose(agent._remembered()[2], log["reward"] - baseline)
 
 
@@ -187,7 +187,7 @@ def test_wide_states_cost_what_narrow_ones_do(algorithm, tables):
     states = rng.normal(size=(len(train), width + 3)).astype(np.float32)
     wide = dataclasses.replace(train, metadata=metadata, states=states)
     agent = make_agent(
-        algorithm, features=["last_hidden", "next_token"], hyperparams=BRIEF[algorithm]
+        algorithm, state_groups=["last_hidden", "next_token"], hyperparams=BRIEF[algorithm]
     )
     agent.learn(wide, wide, total_timesteps=320)
     kept = [tensor for tensor in agent.model.state_dict().values()]

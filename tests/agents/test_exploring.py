@@ -15,7 +15,7 @@ from blockpilot_rl.agents.exploring import DECISIONS_FILE, LOGGED, DecisionLog
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.off_policy import LoggedDecisions, evaluate_off_policy
 from blockpilot_rl.sweeps.frames import KEY
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 from tests.agents.quick import BRIEF
 from tests.evaluation.replicates import mixed
 from tests.synthetic import ARMS, synthetic_table
@@ -25,7 +25,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "agents.md"
 
 
 @pytest.fixture(scope="module")
-def sweep() -> SweepTable:
+def sweep() -> Sweep:
     """Greedy and sampled rows, whose states and seconds differ within a prompt."""
     table = mixed(synthetic_table(400), 200, noise=0.3)
     states = table.states.copy()
@@ -49,11 +49,11 @@ def test_a_saved_log_tells_what_another_policy_earns(algorithm, sweep, tmp_path)
     known = pd.MultiIndex.from_frame(sweep.rows[KEY])
     rows = known.get_indexer(pd.MultiIndex.from_frame(keys))
     np.testing.assert_array_equal(logged.states, sweep.states[rows])
-    np.testing.assert_array_equal(logged.rewards, sweep.rewards[rows, logged.arms])
+    np.testing.assert_array_equal(logged.rewards, sweep.speedups[rows, logged.arms])
     # Few prompts are held out to select by; the others' rows come equally often.
     seen, times = np.unique(rows, return_counts=True)
     assert times.max() - times.min() <= 1
-    truth = sweep.rewards[seen][by_state(sweep.states[seen]) == 1].mean()
+    truth = sweep.speedups[seen][by_state(sweep.states[seen]) == 1].mean()
     found = evaluate_off_policy(logged, by_state(logged.states), confidence=0.99)
     for name, error in (("IPS", 0.5), ("DR", 0.15)):
         value, low, high = found[name].reward
@@ -68,12 +68,12 @@ def test_the_guide_reads_a_log(sweep, tmp_path, monkeypatch, capsys):
     train = sweep.split("train")
     agent = make_agent("epsilon-greedy", hyperparams=SETTINGS["epsilon-greedy"]).learn(train)
     agent.save("logs/epsilon-greedy/BlockSize-v0_1")
-    fixed = make_agent("fixed", features=("prompt",)).learn(train)
+    fixed = make_agent("fixed", state_groups=("prompt",)).learn(train)
     fixed.to_policy().save_pretrained("my-policy")
     (example,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
     exec(example, {})
     low, high = map(float, re.findall(r"(?:low|high)=([\d.]+)", capsys.readouterr().out))
-    assert low < train.rewards[:, fixed.problem.best_fixed_arm].mean() < high
+    assert low < train.speedups[:, fixed.problem.best_fixed_arm].mean() < high
 
 
 def test_a_log_that_cannot_tell_rows_apart_is_refused(tmp_path):

@@ -56,9 +56,9 @@ def attainable(tables):
     """Gap closed by one who knows the kinds and takes each one's best size."""
     train, _, test = tables
     kind = train.states[:, :KINDS].argmax(axis=1)
-    best = np.array([train.rewards[kind == i].mean(axis=0).argmax() for i in range(KINDS)])
+    best = np.array([train.speedups[kind == i].mean(axis=0).argmax() for i in range(KINDS)])
     choices = best[test.states[:, :KINDS].argmax(axis=1)]
-    best_fixed = train.arms[train.rewards.mean(axis=0).argmax()]
+    best_fixed = train.arms[train.speedups.mean(axis=0).argmax()]
     return Score.of(test, choices, best_fixed).gap_closed
 
 

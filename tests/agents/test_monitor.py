@@ -85,7 +85,7 @@ def test_hyperparameters_are_shown_beside_the_result(table, tmp_path):
     assert start["seed"].number_value == 3
     assert start["epochs"].number_value == 2
     assert start["hidden"].string_value == "[8, 4]"
-    assert start["features"].string_value == "last_hidden,next_token,prompt"
+    assert start["state_groups"].string_value == "last_hidden,next_token,prompt"
     experiment = HParamsPluginData.FromString(
         metadata["_hparams_/experiment"].plugin_data.content
     ).experiment

@@ -22,7 +22,7 @@ def test_arms_that_agree_leave_the_speedups_as_they_are():
     accepted = [[np.ones(8, dtype=int), np.array([2, 1, 2, 2, 1])]] * 3
     output = [np.arange(9)] * 3
     same = dataclasses.replace(table, accepted=accepted, output_tokens=output)
-    np.testing.assert_allclose(pooled_speedups(same), same.rewards)
+    np.testing.assert_allclose(pooled_speedups(same), same.speedups)
 
 
 def test_pooled_speedups_are_nearer_to_what_a_prompt_gains_on_average():
@@ -38,7 +38,7 @@ def test_pooled_speedups_are_nearer_to_what_a_prompt_gains_on_average():
         relative = speedups - speedups[:, [3]] - (truth - truth[:, [3]])
         return np.delete(relative - relative.mean(axis=0), 3, axis=1).std(axis=0)
 
-    assert (error(pooled_speedups(table)) < error(table.rewards)).all()
+    assert (error(pooled_speedups(table)) < error(table.speedups)).all()
 
 
 @pytest.mark.parametrize("arms", [(1, 4), (1, 2, 16)])

@@ -109,7 +109,7 @@ def test_the_penalty_is_chosen_by_the_reward_of_choices_on_prompts_left_out(tabl
     assert alpha.value == alphas[int(np.argmax(earned))]
     # The score is that of the same choices, on the validation prompts alone.
     held = chosen[int(np.argmax(earned)), :, len(tables[0]) :]
-    rewards = tables[1].rewards[np.arange(len(tables[1])), held]
+    rewards = tables[1].speedups[np.arange(len(tables[1])), held]
     assert monitor.result.reward == pytest.approx(rewards.mean())
     assert "learns from all training and validation prompts" in monitor.notes[0]
 
@@ -148,7 +148,7 @@ def test_rows_of_one_prompt_are_never_on_both_sides_of_a_fold(tables):
     twice = unique.select_rows(np.repeat(np.arange(len(train)), 2))
     agent = make_agent(
         "reward-regression",
-        features=["last_hidden"],
+        state_groups=["last_hidden"],
         hyperparams={"alphas": [1e-3, 1e6]},
     )
     agent.learn(twice)

@@ -52,7 +52,7 @@ def test_every_decision_is_logged_with_its_propensity(algorithm, learned, tables
     assert ((log["propensity"] > 0) & (log["propensity"] <= 1)).all()
     row = train.rows["id"].reset_index().set_index("id")["index"][log["prompt_id"]].to_numpy()
     arm = np.searchsorted(ARMS, log["block_size"])
-    np.testing.assert_array_equal(log["reward"], train.rewards[row, arm])
+    np.testing.assert_array_equal(log["reward"], train.speedups[row, arm])
     # The mean of 1/p over the decisions is the number of arms, in expectation.
     weight = 1 / log["propensity"]
     assert abs(weight.mean() - len(ARMS)) < 4 * weight.std() / np.sqrt(len(log)) + 1e-6
@@ -67,7 +67,7 @@ def test_the_buffer_of_dqn_is_bounded(tables):
         state = StateLayout((("last_hidden", width),))
         metadata = dataclasses.replace(train.metadata, state=state)
         wide = dataclasses.replace(train, states=states, metadata=metadata)
-        agent = make_agent("dqn", features=["last_hidden"], hyperparams={"learning_starts": 16})
+        agent = make_agent("dqn", state_groups=["last_hidden"], hyperparams={"learning_starts": 16})
         agent.learn(wide, total_timesteps=32)
         buffer = agent.model.replay_buffer
         assert buffer.observations.shape == (kept // 16, 16, width)
@@ -117,7 +117,7 @@ def test_candidates_are_judged_on_every_validation_prompt(algorithm, tables):
         def evaluate(self, agent, judged, step, total):
             reward = super().evaluate(agent, judged, step, total)
             chosen = agent.choose(validation)
-            seen.append((reward, validation.rewards[np.arange(len(validation)), chosen].mean()))
+            seen.append((reward, validation.speedups[np.arange(len(validation)), chosen].mean()))
             return reward
 
     monitor = Watching()

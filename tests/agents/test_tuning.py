@@ -31,7 +31,7 @@ def search(tables, algorithm="epsilon-greedy", fixed=FEW, **changes):
         *tables,
         config(**changes),
         seed=1,
-        features=("last_hidden", "next_token", "prompt"),
+        state_groups=("last_hidden", "next_token", "prompt"),
         fixed=fixed,
     )
 
@@ -57,7 +57,7 @@ def test_the_best_trial_is_the_one_with_the_highest_reward(tables):
     assert tuned.reward == max(values) > min(values)
     again = make_agent("epsilon-greedy", seed=1, hyperparams=tuned.hyperparams).learn(*tables)
     score = again.choose(tables[1])
-    assert tables[1].rewards[range(len(score)), score].mean() == pytest.approx(tuned.reward)
+    assert tables[1].speedups[range(len(score)), score].mean() == pytest.approx(tuned.reward)
 
 
 def test_the_same_seed_searches_the_same(tables):

@@ -28,7 +28,7 @@ def test_every_way_takes_the_actions_that_it_is_given(table):
         _, rewards, *_ = step(actions)
         assert rewards.shape == (3,)
         for arm, reward in zip(actions, rewards, strict=True):
-            assert np.isclose(train.rewards[:, arm], reward).any()
+            assert np.isclose(train.speedups[:, arm], reward).any()
         assert len({round(float(reward), 4) for reward in rewards}) == 3
 
 

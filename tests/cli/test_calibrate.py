@@ -9,7 +9,7 @@ import pytest
 from blockpilot_rl.cli import calibrate as module
 from blockpilot_rl.cli.calibrate import main
 from blockpilot_rl.decoding.calibration import Calibration
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 from tests.synthetic import synthetic_table
 from tests.tiny_pair import PROMPTS, save_tiny_pair
 
@@ -84,7 +84,7 @@ def test_bad_prompts_of_the_check_are_left_out(call, tmp_path, capsys):
 def test_a_sweep_is_repriced_for_this_device(call, folder, tmp_path, capsys):
     assert call("--sweep", folder / "sweep", "--out", tmp_path / "repriced") == 0
     assert "30 rows of" in capsys.readouterr().out
-    old, new = SweepTable.load(folder / "sweep"), SweepTable.load(tmp_path / "repriced")
+    old, new = Sweep.load(folder / "sweep"), Sweep.load(tmp_path / "repriced")
     assert new.metadata.latency["block_sizes"] == [1, 2, 8]
     assert new.metadata.latency_dtype == "float32"
     assert "threads" in new.metadata.device
@@ -98,7 +98,7 @@ def test_a_saved_profile_reprices_without_a_model(call, folder, tmp_path, capsys
     words = ["--sweep", str(folder / "sweep"), "--profile", str(tmp_path / "profile.json")]
     for name in ("first", "second"):
         assert main([*words, "--out", str(tmp_path / name)]) == 0
-    first, second = (SweepTable.load(tmp_path / name) for name in ("first", "second"))
+    first, second = (Sweep.load(tmp_path / name) for name in ("first", "second"))
     np.testing.assert_array_equal(first.seconds, second.seconds)
     assert first.metadata.latency == json.loads(json.dumps(saved.latency.to_dict()))
     expected = saved.latency.decode_seconds(8, 20, first.accepted[0][2])

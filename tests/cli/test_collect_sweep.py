@@ -20,7 +20,7 @@ from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.prompts.sources import Prompt
-from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, SweepTable
+from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, Sweep
 from blockpilot_rl.sweeps.traces import TRACE_FILE, load_traces
 from tests.tiny_pair import PROMPTS, encode, save_roomy_pair, save_tiny_pair, tiny_drafter
 
@@ -85,7 +85,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def assert_same_rows(ours: SweepTable, theirs: SweepTable) -> None:
+def assert_same_rows(ours: Sweep, theirs: Sweep) -> None:
     """Equal but for measured times, and for hidden states up to rounding."""
     assert ours.rows.equals(theirs.rows)
     np.testing.assert_allclose(ours.states, theirs.states, atol=1e-4, rtol=1e-4)
@@ -97,7 +97,7 @@ def assert_same_rows(ours: SweepTable, theirs: SweepTable) -> None:
 def test_a_sweep_of_ones_own_prompts(call, folder, tmp_path, capsys):
     assert call("--measure", 2) == 0
     assert names(tmp_path) == {"sweep"}
-    table = SweepTable.load(tmp_path / "sweep")
+    table = Sweep.load(tmp_path / "sweep")
     out, err = capsys.readouterr()
     assert out == ""
     assert f"{len(table)} rows recorded in" in err
@@ -129,7 +129,7 @@ def test_parts_and_then_the_whole(call, tmp_path, capsys):
     assert call() == 0
     assert names(tmp_path) == {"sweep"}
     assert call("--out", tmp_path / "again") == 0
-    assert_same_rows(SweepTable.load(tmp_path / "sweep"), SweepTable.load(tmp_path / "again"))
+    assert_same_rows(Sweep.load(tmp_path / "sweep"), Sweep.load(tmp_path / "again"))
 
 
 def test_bad_prompts_are_skipped_by_line_and_kept_in_the_metadata(call, tmp_path, capsys):
@@ -146,7 +146,7 @@ def test_bad_prompts_are_skipped_by_line_and_kept_in_the_metadata(call, tmp_path
             assert f"line {number}: " in line
             assert reason in line
     assert "3 bad prompts were skipped" in err
-    table = SweepTable.load(tmp_path / "sweep")
+    table = Sweep.load(tmp_path / "sweep")
     skipped = table.metadata.provenance["skipped_prompts"]
     assert [(item["number"], item["unit"]) for item in skipped] == [(n, "line") for n in reasons]
     assert all(reasons[item["number"]] in item["reason"] for item in skipped)
@@ -172,7 +172,7 @@ def test_a_run_that_was_killed_goes_on(call, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(SweepTable, "write", kill)
+        patched.setattr(Sweep, "write", kill)
         assert call() == 130
     assert names(tmp_path) == {"sweep.partial"}
     calibration = json.loads((tmp_path / "sweep.partial" / "latency-bfloat16.json").read_text())
@@ -180,11 +180,11 @@ def test_a_run_that_was_killed_goes_on(call, tmp_path, monkeypatch):
         patched.setattr(module, "time_steps", lambda *_, **__: pytest.fail("timed again"))
         assert call() == 0
     assert names(tmp_path) == {"sweep"}
-    table = SweepTable.load(tmp_path / "sweep")
+    table = Sweep.load(tmp_path / "sweep")
     assert table.metadata.latency == calibration["latency"]
     assert table.metadata.provenance["calibration"]["date"] == calibration["provenance"]["date"]
     assert call("--out", tmp_path / "again") == 0
-    assert_same_rows(table, SweepTable.load(tmp_path / "again"))
+    assert_same_rows(table, Sweep.load(tmp_path / "again"))
 
 
 def test_a_finished_sweep_whose_unfinished_work_is_left(
@@ -242,7 +242,7 @@ def test_later_turns_are_reported_and_counted_in_the_metadata(call, profile, tmp
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     assert call("--prompts", path, "--profile", profile) == 0
     assert f"{path}: a prompt ends with the first of `turns`" in capsys.readouterr().err
-    provenance = SweepTable.load(tmp_path / "sweep").metadata.provenance
+    provenance = Sweep.load(tmp_path / "sweep").metadata.provenance
     assert provenance["unused_turns"] == {"source": str(path), "rows": 2, "repeats": 1}
     assert provenance["skipped_prompts"] == []
 
@@ -252,7 +252,7 @@ def test_corrupt_times_of_a_run_that_was_killed(call, tmp_path, monkeypatch, cap
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(SweepTable, "write", kill)
+        patched.setattr(Sweep, "write", kill)
         assert call() == 130
     path = tmp_path / "sweep.partial" / "latency-bfloat16.json"
     for text in ("", "[]", '{"draft": 1}'):
@@ -271,10 +271,10 @@ def test_times_of_another_dtype_are_measured_anew(call, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(SweepTable, "write", kill)
+        patched.setattr(Sweep, "write", kill)
         assert call() == 130
     assert call("--latency-dtype", "float32") == 0
-    assert SweepTable.load(tmp_path / "sweep").metadata.latency_dtype == "float32"
+    assert Sweep.load(tmp_path / "sweep").metadata.latency_dtype == "float32"
 
 
 def test_times_of_another_device_or_of_other_repeats_are_measured_anew(
@@ -285,7 +285,7 @@ def test_times_of_another_device_or_of_other_repeats_are_measured_anew(
 
     path = tmp_path / "sweep.partial" / "latency-bfloat16.json"
     with monkeypatch.context() as patched:
-        patched.setattr(SweepTable, "write", kill)
+        patched.setattr(Sweep, "write", kill)
         assert call() == 130
         first = Calibration.load(path)
         dataclasses.replace(first, device="another machine, 64 threads").save(path)
@@ -298,7 +298,7 @@ def test_times_of_another_device_or_of_other_repeats_are_measured_anew(
         assert second.latency != first.latency
     assert call("--repeats", 2) == 0
     assert "measured in 1 rounds on" in capsys.readouterr().err
-    assert SweepTable.load(tmp_path / "sweep").metadata.latency["medians"]["repeats"] == 2
+    assert Sweep.load(tmp_path / "sweep").metadata.latency["medians"]["repeats"] == 2
 
 
 def test_an_unfinished_sweep_with_other_options_is_refused(call, tmp_path, capsys):
@@ -321,7 +321,7 @@ def test_answers_can_be_kept_for_another_drafter(call, tmp_path, capsys):
     assert call(*words, "--out", tmp_path / "second") == 0
     said.append(capsys.readouterr().err)
     assert {path.name: path.stat().st_mtime_ns for path in answers.iterdir()} == kept
-    first, second = (SweepTable.load(tmp_path / name) for name in ("sweep", "second"))
+    first, second = (Sweep.load(tmp_path / name) for name in ("sweep", "second"))
     for table, text in zip((first, second), said, strict=True):
         pooled = table.emitted.sum() / table.passes[:, 2].sum()
         warning = f"warning: acceptance length {pooled:.2f} at block size 8 is near 1"
@@ -340,11 +340,11 @@ def test_sampled_and_traced_sweeps_merge_with_greedy_ones(call, folder, profile,
     assert call("--out", warm, "--profile", profile, *sampled, "--trace", 3) == 0
     capsys.readouterr()
     assert main(["--merge", greedy, warm, "--out", both]) == 0
-    table = SweepTable.load(both)
+    table = Sweep.load(both)
     out, err = capsys.readouterr()
     assert out == ""
     assert f"{len(table)} rows merged in" in err
-    assert len(table) == len(SweepTable.load(greedy)) + len(SweepTable.load(warm))
+    assert len(table) == len(Sweep.load(greedy)) + len(Sweep.load(warm))
     assert {key[1:] for key in table.keys} == {(0.0, 0), (0.8, 4), (0.8, 2)}
     assert (table.metadata.top_k, table.metadata.top_p) == (30, 0.95)
     traces = load_traces(both, table)
@@ -379,11 +379,11 @@ def test_sweeps_that_do_not_fit_are_not_merged(call, profile, tmp_path, capsys):
 
 def test_a_trace_of_all_rows(call, profile, tmp_path):
     assert call("--profile", profile, "--trace") == 0
-    table = SweepTable.load(tmp_path / "sweep")
+    table = Sweep.load(tmp_path / "sweep")
     assert sorted(load_traces(tmp_path / "sweep", table)) == list(range(len(table)))
     assert call("--profile", profile, "--out", tmp_path / "bare") == 0
     assert names(tmp_path / "bare") == names(tmp_path / "sweep") - {TRACE_FILE}
-    assert_same_rows(table, SweepTable.load(tmp_path / "bare"))
+    assert_same_rows(table, Sweep.load(tmp_path / "bare"))
 
 
 def test_template_options_are_recorded(call, tmp_path, capsys):
@@ -417,7 +417,7 @@ def test_a_run_that_is_killed_at_any_moment_ends_in_the_same_bytes(
     for name in ("sweep.parquet", TRACE_FILE):
         ours, theirs = (tmp_path / run / name for run in ("sweep", "unbroken"))
         assert ours.read_bytes() == theirs.read_bytes()
-    ours, theirs = (SweepTable.load(tmp_path / run).metadata for run in ("sweep", "unbroken"))
+    ours, theirs = (Sweep.load(tmp_path / run).metadata for run in ("sweep", "unbroken"))
     left_out = [item.provenance["ended_with_first_token"] for item in (ours, theirs)]
     assert left_out[0] == left_out[1]
     assert dataclasses.replace(ours, provenance={}) == dataclasses.replace(theirs, provenance={})
@@ -449,7 +449,7 @@ def test_the_builtin_suite_is_the_default(tmp_path):
     words += ["--limit", 6, "--out", tmp_path / "sweep"]
     words += ["--groups", "english,languages", "--families", "story", "--languages", "en,de,fr"]
     assert main([str(word) for word in words]) == 0
-    table = SweepTable.load(tmp_path / "sweep")
+    table = Sweep.load(tmp_path / "sweep")
     assert len(table) + len(table.metadata.provenance["ended_with_first_token"]) == 6
     assert table.metadata.provenance["skipped_prompts"] == []
     assert set(table.rows["family"]) == {"story"}

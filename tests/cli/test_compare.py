@@ -299,8 +299,8 @@ def test_the_papers_table_at_every_temperature(capsys, tmp_path):
     assert (cold["best fixed"]["block_sizes"], hot["best fixed"]["block_sizes"]) == ("8", "4")
     assert cold["paper's classifier, window"]["block_sizes"] == "1, 16"
     test = table.split("test")
-    assert cold["oracle"]["mean_speedup"] == pytest.approx(test.rewards.max(axis=1).mean())
-    fast = warm.split("test").rewards.max(axis=1).mean()
+    assert cold["oracle"]["mean_speedup"] == pytest.approx(test.speedups.max(axis=1).mean())
+    fast = warm.split("test").speedups.max(axis=1).mean()
     assert hot["oracle"]["mean_speedup"] == pytest.approx(fast)
     assert values["oracle"]["crossfit"] == pytest.approx(fast)
     assert values["split"]["test_rows"] == 3 * values["split"]["test_prompts"]

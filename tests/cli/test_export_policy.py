@@ -11,7 +11,7 @@ from blockpilot_rl.agents import ALGORITHMS, load_agent
 from blockpilot_rl.cli.export_policy import main
 from blockpilot_rl.cli.train_agent import main as train
 from blockpilot_rl.policies.policy import BlockSizePolicy
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 from tests.agents.quick import BRIEF
 from tests.synthetic import synthetic_table
 
@@ -56,7 +56,7 @@ def run(workplace):
 def test_exports_what_the_agent_chooses(algorithm, run, workplace, tmp_path, capsys):
     assert main([str(run(algorithm)), "--out", str(tmp_path / "policy")]) == 0
     policy = BlockSizePolicy.from_pretrained(tmp_path / "policy")
-    test = SweepTable.load(workplace / "sweep").split("test").select_arms((1, 2, 4, 16))
+    test = Sweep.load(workplace / "sweep").split("test").select_arms((1, 2, 4, 16))
     np.testing.assert_array_equal(
         policy.predict(test.states), load_agent(run(algorithm)).choose(test)
     )

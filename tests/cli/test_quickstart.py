@@ -6,7 +6,7 @@ import pytest
 
 from blockpilot_rl.cli.quickstart import main
 from blockpilot_rl.policies.policy import BlockSizePolicy
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 
 @pytest.mark.parametrize("flag", ["--prompts", "--max-new-tokens", "--seeds"])
@@ -27,7 +27,7 @@ def test_the_whole_road(tmp_path, capsys):
     for way in ("plain", "default size (16)", "policy"):
         assert way in text
     policy = BlockSizePolicy.from_pretrained(out / "policy")
-    assert policy.arms == SweepTable.load().arms
+    assert policy.arms == Sweep.load().arms
     assert (out / "logs/ppo/BlockSize-v0_1/agent.json").is_file()
     assert (out / "report.html").stat().st_size > 10_000
     assert json.loads((out / "compare.json").read_text(encoding="utf-8"))["verdict"]["reason"]

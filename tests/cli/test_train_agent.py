@@ -20,7 +20,7 @@ from blockpilot_rl.cli.train_agent import main
 from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.provenance import sha256_file
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 from tests.agents.quick import BRIEF
 from tests.evaluation.replicates import joined, replicated
 from tests.synthetic import ARMS, synthetic_table
@@ -84,7 +84,7 @@ def test_leaves_a_complete_run(train, tmp_path, sweep, capsys):
     assert (config["n_timesteps"], config["n_envs"]) == (8192, 128)
     origin = json.loads((run / "provenance.json").read_text(encoding="utf-8"))
     assert origin["sweep"]["sha256"] == sha256_file(sweep / "sweep.parquet")
-    assert origin["sweep"]["train_prompts"] == len(SweepTable.load(sweep).split("train"))
+    assert origin["sweep"]["train_prompts"] == len(Sweep.load(sweep).split("train"))
     assert {"validation/reward", "validation/regret", "train/loss"} <= set(curves(run))
     evaluations = json.loads((run / "evaluations.json").read_text(encoding="utf-8"))
     assert len(evaluations["history"]) == 4
@@ -100,7 +100,7 @@ def test_every_algorithm_leaves_a_run(algorithm, train, tmp_path, sweep):
     assert train("--algo", algorithm, *brief(algorithm)) == 0
     run = folder(tmp_path, algorithm)
     assert "validation/gap_closed" in curves(run)
-    test = SweepTable.load(sweep).split("test")
+    test = Sweep.load(sweep).split("test")
     assert len(load_agent(run).choose(test)) == len(test)
 
 

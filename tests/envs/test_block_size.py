@@ -68,7 +68,7 @@ def test_reward_is_time_where_acceptance_disagrees(table):
     """The longest acceptance is not the fastest: choosing by it would lose (vllm#26504)."""
     test = table.split("test")
     env = BlockSizeEnv(table, split="test")
-    row = int(np.flatnonzero(test.rewards.argmax(1) != test.acceptance_lengths.argmax(1))[0])
+    row = int(np.flatnonzero(test.speedups.argmax(1) != test.acceptance_lengths.argmax(1))[0])
     rewards, acceptances = [], []
     for arm in range(len(ARMS)):
         env.reset(options={"row": row})
@@ -91,12 +91,12 @@ def test_baseline_is_subtracted(table):
     train = table.split("train")
     env = BlockSizeEnv(table, baseline=8)
     env.reset(options={"row": 3})
-    expected = train.rewards[3, 1] - train.rewards[3, ARMS.index(8)]
+    expected = train.speedups[3, 1] - train.speedups[3, ARMS.index(8)]
     assert env.step(np.int64(1))[1] == pytest.approx(expected)
 
 
 def test_arms_and_features_can_be_chosen(table):
-    env = BlockSizeEnv(table, arms=(1, 4, 16), features=("prompt", "next_token"))
+    env = BlockSizeEnv(table, arms=(1, 4, 16), state_groups=("prompt", "next_token"))
     train = table.split("train")
     assert env.action_space.n == 3
     state, _ = env.reset(options={"row": 0})
@@ -148,8 +148,8 @@ def test_no_split_means_all_prompts(table):
     ("settings", "message"),
     [
         ({"split": "tset"}, "no 'tset' rows"),
-        ({"features": ("last_hiden",)}, "Did you mean 'last_hidden'"),
-        ({"features": ("draft",)}, "not recorded"),
+        ({"state_groups": ("last_hiden",)}, "Did you mean 'last_hidden'"),
+        ({"state_groups": ("draft",)}, "not recorded"),
         ({"arms": (1, 3)}, "block size 3 is not an arm"),
         ({"arms": (2, 4)}, "begin with 1"),
         ({"baseline": 3}, "block size 3 is not an arm"),

@@ -105,7 +105,7 @@ def test_no_step_is_wasted_by_autoreset(table):
         following, rewards, terminated, truncated, infos = env.step(actions)
         assert terminated.all()
         assert not truncated.any()
-        np.testing.assert_array_equal(rewards, train.rewards[waiting, actions])
+        np.testing.assert_array_equal(rewards, train.speedups[waiting, actions])
         final = infos["final_info"]
         assert [rows[prompt] for prompt in final["prompt_id"]] == waiting
         assert final["block_size"].tolist() == [ARMS[action] for action in actions]

@@ -45,7 +45,7 @@ def test_state_and_acceptance_are_the_decoders(env, pair, row):
     decoder = Decoder(pair)
     prefill = decoder.prefill(pair.encode(PROMPTS[row].chat()), 24)
     state, info = env.reset(options={"row": row})
-    np.testing.assert_allclose(state, decoder.state(prefill, env.features).numpy(), rtol=1e-5)
+    np.testing.assert_allclose(state, decoder.state(prefill, env.state_groups).numpy(), rtol=1e-5)
     assert info == {"prompt_id": PROMPTS[row].id}
     _, reward, terminated, truncated, info = env.step(np.int64(2))
     assert (terminated, truncated) == (True, False)
@@ -63,7 +63,7 @@ def test_plain_decoding_earns_exactly_one(env):
 
 
 def test_the_chosen_size_pays_for_a_state_that_takes_a_draft(pair, monkeypatch):
-    env = BlockSizeLiveEnv(pair, PROMPTS, max_new_tokens=24, arms=ARMS, features=("draft",))
+    env = BlockSizeLiveEnv(pair, PROMPTS, max_new_tokens=24, arms=ARMS, state_groups=("draft",))
     draft = env.decoder.drafter.draft
 
     def slow(*arguments):
@@ -124,7 +124,7 @@ def test_each_epoch_has_every_prompt_once(env):
         ({"prompts": []}, "no prompts"),
         ({"arms": (2, 4)}, "begin with 1"),
         ({"max_new_tokens": 0}, "max_new_tokens"),
-        ({"features": ("promt",)}, "Did you mean 'prompt'"),
+        ({"state_groups": ("promt",)}, "Did you mean 'prompt'"),
     ],
 )
 def test_bad_settings(pair, settings, message):

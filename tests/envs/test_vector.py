@@ -51,7 +51,7 @@ def test_many_at_once_pay_what_was_recorded(table):
         np.testing.assert_array_equal(states, train.states[decided])
         np.testing.assert_array_equal(env.decided.rows, decided)
         np.testing.assert_array_equal(env.decided.arms, actions)
-        np.testing.assert_allclose(rewards, train.rewards[decided, actions], rtol=1e-6)
+        np.testing.assert_allclose(rewards, train.speedups[decided, actions], rtol=1e-6)
         assert dones.all()
         assert [info["block_size"] for info in infos] == [ARMS[a] for a in actions]
         for state, info in zip(states, infos, strict=True):

@@ -7,12 +7,10 @@ import dataclasses
 import numpy as np
 import pandas as pd
 
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 
-def replicated(
-    table: SweepTable, copies: int, noise: float = 0.0, temperature: float = 1.0
-) -> SweepTable:
+def replicated(table: Sweep, copies: int, noise: float = 0.0, temperature: float = 1.0) -> Sweep:
     """Each row `copies` times, with other seeds and independent noise on the seconds."""
     rng = np.random.default_rng(0)
     rows = [table.rows.assign(temperature=temperature, seed=seed) for seed in range(copies)]
@@ -28,7 +26,7 @@ def replicated(
     )
 
 
-def joined(first: SweepTable, second: SweepTable) -> SweepTable:
+def joined(first: Sweep, second: Sweep) -> Sweep:
     """The rows of two sweeps of the same arms."""
     return dataclasses.replace(
         first,
@@ -41,6 +39,6 @@ def joined(first: SweepTable, second: SweepTable) -> SweepTable:
     )
 
 
-def mixed(table: SweepTable, prompts: int, noise: float = 0.0) -> SweepTable:
+def mixed(table: Sweep, prompts: int, noise: float = 0.0) -> Sweep:
     """Greedy rows of all prompts, and two rows at temperature 1 of the first so many."""
     return joined(table, replicated(table.select_rows(np.arange(prompts)), 2, noise))

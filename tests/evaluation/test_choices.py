@@ -14,7 +14,7 @@ from blockpilot_rl.evaluation import choices
 from blockpilot_rl.evaluation.choices import Choices, decision_seconds, time_decisions
 from blockpilot_rl.policies.config import PolicyConfig
 from blockpilot_rl.policies.policy import BlockSizePolicy
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 from tests.synthetic import synthetic_table
 
 PROFILE = LatencyProfile(
@@ -26,7 +26,7 @@ PROFILE = LatencyProfile(
 )
 
 
-def priced_table(n: int) -> SweepTable:
+def priced_table(n: int) -> Sweep:
     """A sweep with a latency profile, and with the state group `draft` in place of the hidden."""
     table = synthetic_table(n)
     tokens = np.arange(n) + 20
@@ -37,7 +37,7 @@ def priced_table(n: int) -> SweepTable:
 
 
 def policy(
-    features: tuple[str, ...], hidden: tuple[int, ...] = (), table: SweepTable | None = None
+    features: tuple[str, ...], hidden: tuple[int, ...] = (), table: Sweep | None = None
 ) -> BlockSizePolicy:
     metadata = (table or synthetic_table(n=2)).metadata
     return BlockSizePolicy(

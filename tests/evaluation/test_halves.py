@@ -55,18 +55,18 @@ def test_every_number_by_hand():
 def test_luck_in_one_half_is_of_no_use_in_the_other():
     """All prompts are alike, so that one size is right for all."""
     table = with_rates(np.full(150, 0.7))
-    fixed = int(table.rewards.mean(axis=0).argmax())
+    fixed = int(table.speedups.mean(axis=0).argmax())
     found = half_oracle(table, fixed)
     assert found.in_sample / found.fixed > 1.015
     assert found.gain.low < 0.003
-    naive = table.rewards.max(axis=1).mean() / table.rewards[:, fixed].mean()
+    naive = table.speedups.max(axis=1).mean() / table.speedups[:, fixed].mean()
     assert found.in_sample / found.fixed == pytest.approx(naive, abs=0.01)
 
 
 def test_what_lasts_through_an_answer_shows():
     """Prompts differ, and half an answer tells how."""
     table = with_rates(np.random.default_rng(0).uniform(0.3, 0.95, size=150))
-    fixed = int(table.rewards.mean(axis=0).argmax())
+    fixed = int(table.speedups.mean(axis=0).argmax())
     found = half_oracle(table, fixed)
     assert 0 < found.gain.low < found.gain.value < found.in_sample / found.fixed - 1
 

@@ -147,5 +147,5 @@ def test_shuffling_moves_the_states_and_nothing_else(splits):
     assert (shuffled.states == train.states).all(axis=1).sum() < 10
     order = np.lexsort(train.states.T), np.lexsort(shuffled.states.T)
     np.testing.assert_array_equal(train.states[order[0]], shuffled.states[order[1]])
-    np.testing.assert_array_equal(shuffled.rewards, train.rewards)
+    np.testing.assert_array_equal(shuffled.speedups, train.speedups)
     assert shuffled.rows.equals(train.rows)

@@ -38,7 +38,7 @@ def preferring(table, sharpness: float) -> np.ndarray:
 
 def truth(table, probabilities: np.ndarray) -> float:
     """What the policy earns, which only the full table knows."""
-    return float((probabilities * table.rewards).sum(axis=1).mean())
+    return float((probabilities * table.speedups).sum(axis=1).mean())
 
 
 @pytest.mark.parametrize("sharpness", [0.5, 3.0])
@@ -147,7 +147,7 @@ def test_logged_arms_follow_the_probabilities(table):
     shares = np.bincount(logged.arms, minlength=5) / len(table)
     np.testing.assert_allclose(shares, policy[0], atol=0.06)
     np.testing.assert_array_equal(logged.propensities, policy[0][logged.arms])
-    np.testing.assert_array_equal(logged.rewards, table.rewards[np.arange(600), logged.arms])
+    np.testing.assert_array_equal(logged.rewards, table.speedups[np.arange(600), logged.arms])
 
 
 def test_a_log_is_read_with_the_states_of_its_prompts(table):

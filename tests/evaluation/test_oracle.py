@@ -67,9 +67,9 @@ def test_noise_flatters_an_oracle_that_is_not_cross_fitted():
 def test_without_noise_cross_fitting_changes_nothing():
     table = synthetic_table(n=50)
     found = crossfit_oracle(replicated(table, 3), fixed=2)
-    assert found.mean_speedup == pytest.approx(table.rewards.max(axis=1).mean())
+    assert found.mean_speedup == pytest.approx(table.speedups.max(axis=1).mean())
     assert found.in_sample == pytest.approx(found.mean_speedup)
-    assert found.fixed == pytest.approx(table.rewards[:, 2].mean())
+    assert found.fixed == pytest.approx(table.speedups[:, 2].mean())
 
 
 def test_the_arm_is_chosen_on_the_prompts_other_rows_of_the_temperature():
@@ -132,5 +132,5 @@ def test_the_bound_crosses_what_can_be_crossed():
     np.testing.assert_array_equal(bound[60:], np.concatenate([hot[20:], hot[:20]]))
     found = crossfit_oracle(rows, fixed=2)
     assert (found.prompts, found.rows) == (20, 40)
-    achieved = rows.rewards[np.arange(60, 100), bound[60:]]
+    achieved = rows.speedups[np.arange(60, 100), bound[60:]]
     assert found.mean_speedup == pytest.approx(achieved.mean())

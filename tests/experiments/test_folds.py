@@ -50,8 +50,8 @@ def test_every_number_comes_from_its_own_fold(splits):
         pay = (1 + arm) * np.array([1e-3, 3e-3])
         expected = np.mean([seconds[:, 0] / (seconds[:, arm] + s) for s in pay])
         size = found.best_fixed[fold.family]
-        assert size == fold.train.arms[int(fold.train.rewards.mean(axis=0).argmax())]
-        fixed = fold.test.rewards[:, fold.test.arm_index(size)].mean()
+        assert size == fold.train.arms[int(fold.train.speedups.mean(axis=0).argmax())]
+        fixed = fold.test.speedups[:, fold.test.arm_index(size)].mean()
         outcome = agent.per_family[fold.family]
         assert outcome.mean_speedup == pytest.approx(expected)
         assert outcome.gain.value == pytest.approx(expected / fixed - 1)

@@ -14,11 +14,11 @@ from blockpilot_rl.experiments.judged_comparison import compare
 from blockpilot_rl.files import write_json
 from blockpilot_rl.reports.tables import language_table, summary_table, temperature_table
 from blockpilot_rl.sweeps.metadata import DEFAULT_ARMS
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 from tests.evaluation.replicates import mixed, replicated
 from tests.synthetic import synthetic_table
 
-Splits = tuple[SweepTable, SweepTable, SweepTable]
+Splits = tuple[Sweep, Sweep, Sweep]
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def splits() -> Splits:
     return table.split("train"), table.split("validation"), table.split("test")
 
 
-def regression(train: SweepTable, test: SweepTable) -> np.ndarray:
+def regression(train: Sweep, test: Sweep) -> np.ndarray:
     """Choose by a quadratic prediction of every arm's speedup."""
     mean, scale = train.states.mean(axis=0), train.states.std(axis=0)
     inputs = []
@@ -35,14 +35,14 @@ def regression(train: SweepTable, test: SweepTable) -> np.ndarray:
         scaled = (table.states - mean) / scale
         inputs.append(np.column_stack([scaled, scaled**2, np.ones(len(table))]))
     gram = inputs[0].T @ inputs[0] + 10 * np.eye(inputs[0].shape[1])
-    return (inputs[1] @ np.linalg.solve(gram, inputs[0].T @ train.rewards)).argmax(axis=1)
+    return (inputs[1] @ np.linalg.solve(gram, inputs[0].T @ train.speedups)).argmax(axis=1)
 
 
 def once(arms: np.ndarray, seconds: float = 0.0) -> Choices:
     return Choices(arms[None], np.array([seconds]))
 
 
-def always(table: SweepTable, block_size: int, seconds: float = 0.0) -> Choices:
+def always(table: Sweep, block_size: int, seconds: float = 0.0) -> Choices:
     return once(np.full(len(table), table.arm_index(block_size)), seconds)
 
 
@@ -147,7 +147,7 @@ def test_the_best_fixed_size_is_chosen_on_training_prompts(splits):
     slow_there = dataclasses.replace(train, seconds=train.seconds * [1, 1, 0.1, 1, 1])
     found = compare(slow_there, validation, test, {})
     assert found.best_fixed.block_size == 4
-    assert found.best_fixed.mean_speedup == pytest.approx(test.rewards[:, 2].mean())
+    assert found.best_fixed.mean_speedup == pytest.approx(test.speedups[:, 2].mean())
     assert max(found.speedups["all"], key=found.speedups["all"].__getitem__) == 8
 
 
@@ -311,7 +311,7 @@ def test_the_report_names_best_fixed_beside_a_default_that_is_worst(splits):
 
 def test_plain_decoding_and_small_sizes_are_arms():
     """No speculation beat the drafter's own size, 16, in lablup/mlxcel#1937."""
-    for arms in (DEFAULT_ARMS, SweepTable.load().arms):
+    for arms in (DEFAULT_ARMS, Sweep.load().arms):
         assert arms[:4] == (1, 2, 3, 4)
         assert len([arm for arm in arms if arm < 16]) >= 6
 
@@ -382,7 +382,7 @@ def test_prompts_in_several_languages_are_judged_by_language_too(splits):
     spoken = np.where(np.arange(len(test)) < 40, "de", "en")
     rows = dataclasses.replace(test, rows=test.rows.assign(language=spoken))
     arms = regression(train, test)
-    arms[:40] = rows.rewards[:40].argmin(axis=1)
+    arms[:40] = rows.speedups[:40].argmin(axis=1)
     found = compare(train, validation, rows, {"r": once(arms)})
     agent = found.agents["r"]
     assert {name: group.rows for name, group in agent.per_language.items()} == {
@@ -391,9 +391,9 @@ def test_prompts_in_several_languages_are_judged_by_language_too(splits):
     }
     best = test.arm_index(found.best_fixed.block_size)
     for name, mask in (("de", spoken == "de"), ("en", spoken == "en")):
-        group, earned = agent.per_language[name], test.rewards[mask, arms[mask]].mean()
+        group, earned = agent.per_language[name], test.speedups[mask, arms[mask]].mean()
         assert group.mean_speedup == pytest.approx(earned)
-        assert group.gain.value == pytest.approx(earned / test.rewards[mask, best].mean() - 1)
+        assert group.gain.value == pytest.approx(earned / test.speedups[mask, best].mean() - 1)
     assert agent.per_language["de"].gain.high < 0 < agent.per_language["en"].gain.low
     assert [row[:2] for row in language_table(found).rows] == [
         ["de", "40"],

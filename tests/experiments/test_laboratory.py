@@ -25,7 +25,7 @@ def laboratory(**settings) -> Laboratory:
     defaults = {
         "algos": ["reward-regression"],
         "seeds": range(2),
-        "features": ("last_hidden",),
+        "state_groups": ("last_hidden",),
         "shuffle": False,
         "confidence": 0.95,
     }
@@ -38,7 +38,7 @@ def test_every_seed_hands_in_its_choices_and_their_price(splits):
     assert trained.choices.arms.shape == (3, len(splits.test))
     assert trained.choices.validation.shape == (3, len(splits.validation))
     assert (trained.choices.policy_seconds > 0).all()
-    agent = make_agent("reward-regression", seed=4, features=("last_hidden",))
+    agent = make_agent("reward-regression", seed=4, state_groups=("last_hidden",))
     agent.learn(splits.train, splits.validation)
     np.testing.assert_array_equal(trained.choices.arms[1], agent.choose(splits.test))
 
@@ -123,7 +123,7 @@ def test_remarks_of_a_part_say_of_which(splits):
 def test_the_groups_that_tell_something_are_worth_it():
     """Here that is the hidden state; what saw the laboratory's groups is not trained again."""
     splits = Splits.of(synthetic_table(n=1500))
-    lab = laboratory(features=("next_token", "prompt"))
+    lab = laboratory(state_groups=("next_token", "prompt"))
     trained = lab.main_view(splits)
     found = lab.ablation("reward-regression", splits, trained)
     assert found.algorithm == "reward-regression"
@@ -151,7 +151,7 @@ def test_the_groups_that_tell_something_are_worth_it():
 
 def test_another_agent_than_those_compared_can_be_asked_for(splits):
     narrow = splits.each(_without_hidden)
-    found = laboratory(features=("prompt",)).ablation("reward-regression", narrow, {})
+    found = laboratory(state_groups=("prompt",)).ablation("reward-regression", narrow, {})
     assert [row.groups for row in found.rows.values()] == [
         ["next_token"],
         ["prompt"],

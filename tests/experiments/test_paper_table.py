@@ -39,7 +39,7 @@ def test_the_rows_stand_from_plain_decoding_to_the_oracle(table):
     assert rows["best fixed"].gain == (0, 0, 0)
     expected = (test.seconds[:, 0] / (test.seconds[:, 2] + 1e-3)).mean()
     assert rows["policy"].mean_speedup == pytest.approx(expected)
-    assert rows["oracle"].mean_speedup == pytest.approx(test.rewards.max(axis=1).mean())
+    assert rows["oracle"].mean_speedup == pytest.approx(test.speedups.max(axis=1).mean())
     pooled = test.emitted.sum() / test.passes[:, 4].sum()
     assert rows["drafter's training size"].acceptance_length == pytest.approx(pooled)
 
@@ -49,9 +49,9 @@ def test_an_oracle_that_knows_only_the_other_samples_stands_beside(table):
     judge = make_judge(noisy.split("train"), noisy.split("test"))
     rows, test = paper_rows(judge, 8, {}), judge.test
     assert list(rows)[-2:] == ["oracle", "oracle, by other samples"]
-    ids, best = test.rows["id"].to_numpy(), test.rewards.argmax(axis=1)
+    ids, best = test.rows["id"].to_numpy(), test.speedups.argmax(axis=1)
     other = [next(j for j in np.flatnonzero(ids == ids[i]) if j != i) for i in range(len(test))]
-    expected = test.rewards[np.arange(len(test)), best[other]].mean()
+    expected = test.speedups[np.arange(len(test)), best[other]].mean()
     assert rows["oracle, by other samples"].mean_speedup == pytest.approx(expected)
     assert rows["oracle, by other samples"].gain.value < rows["oracle"].gain.value
     keep = np.arange(len(test)) != len(test) - 1

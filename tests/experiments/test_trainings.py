@@ -77,7 +77,7 @@ def test_shuffling_is_for_what_is_learned_from_alone(splits):
     for shuffled, table in ((train, splits.train), (validation, splits.validation)):
         assert (shuffled.states != table.states).any()
         np.testing.assert_array_equal(np.sort(shuffled.states, 0), np.sort(table.states, 0))
-        np.testing.assert_array_equal(shuffled.rewards, table.rewards)
+        np.testing.assert_array_equal(shuffled.speedups, table.speedups)
 
 
 def test_fewer_prompts_keep_all_their_rows(splits):

@@ -13,7 +13,7 @@ from blockpilot_rl.files import _plain
 from blockpilot_rl.headroom.measure import COST_FACTORS, HeadroomSettings, measure_headroom
 from blockpilot_rl.reports.headroom_tables import headroom_tables
 from blockpilot_rl.sweeps.reprice import predict_seconds
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 from tests.evaluation.replicates import joined, mixed, replicated
 from tests.synthetic import ARMS, synthetic_table
 
@@ -26,7 +26,7 @@ PROFILE = LatencyProfile(
 )
 
 
-def hand_made(seconds, families, splits, **columns) -> SweepTable:
+def hand_made(seconds, families, splits, **columns) -> Sweep:
     """A sweep with block sizes 1, 2 and 4 and these seconds."""
     table = synthetic_table(len(seconds)).select_arms((1, 2, 4))
     rows = table.rows.assign(family=families, split=splits, **columns)
@@ -34,7 +34,7 @@ def hand_made(seconds, families, splits, **columns) -> SweepTable:
 
 
 @pytest.fixture(scope="module")
-def priced() -> SweepTable:
+def priced() -> Sweep:
     """A synthetic sweep whose seconds come from a profile."""
     table = synthetic_table(400)
     table = dataclasses.replace(
@@ -162,8 +162,8 @@ def test_what_greedy_rows_could_win_counts_in_a_mixed_sweep():
     table = mixed(synthetic_table(300), 100)
     found = measure_headroom(table, None, HeadroomSettings(min_gain=0.001))
     test = table.split("test")
-    fixed = test.rewards[:, test.arm_index(found.best_fixed.block_size)]
-    crossed = test.rewards[np.arange(len(test)), mixed_arms(test)].mean() / fixed.mean() - 1
+    fixed = test.speedups[:, test.arm_index(found.best_fixed.block_size)]
+    crossed = test.speedups[np.arange(len(test)), mixed_arms(test)].mean() / fixed.mean() - 1
     assert found.verdict.worth == "maybe"
     prompts = found.oracle_crossfit.prompts
     assert f"({crossed:+.1%} with the {prompts} prompts that have several answers" in (
@@ -255,7 +255,7 @@ def test_traces_of_a_part_of_the_rows(traced):
     assert found.steps is not None
     assert found.steps.rows == 20
     arm = table.arms.index(found.best_fixed.block_size)
-    mean = table.rewards[test[5:25], arm].mean()
+    mean = table.speedups[test[5:25], arm].mean()
     assert found.steps.best_fixed.mean_speedup == pytest.approx(mean)
     # Without any trace to tune on there is nothing to say.
     assert measure_headroom(table, {int(test[0]): traces[int(test[0])]}).steps is None

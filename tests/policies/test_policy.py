@@ -16,7 +16,7 @@ from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.policies.config import PolicyConfig
 from blockpilot_rl.policies.policy import BlockSizePolicy
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 
 CONFIG = PolicyConfig(
     arms=(1, 4, 16),
@@ -290,11 +290,11 @@ print(BlockSizePolicy.from_pretrained({str(saved)!r}).select(torch.zeros(4)))
 
 def test_the_bundled_policy_gains_on_prompts_that_it_did_not_learn_from():
     bundled = BlockSizePolicy.from_pretrained("bundled")
-    test = SweepTable.load().default_rows().split("test")
+    test = Sweep.load().default_rows().split("test")
     assert bundled.arms == test.arms
     states = test.states[:, test.metadata.state.columns(bundled.state_groups)]
-    earned = test.rewards[np.arange(len(test)), bundled.predict(states)].mean()
-    fixed = test.rewards[:, test.arm_index(bundled.config.fallback)].mean()
+    earned = test.speedups[np.arange(len(test)), bundled.predict(states)].mean()
+    fixed = test.speedups[:, test.arm_index(bundled.config.fallback)].mean()
     assert earned > 1.01 * fixed
 
 

@@ -20,7 +20,7 @@ from blockpilot_rl.prompts.sources import Prompt
 from blockpilot_rl.sweeps.assemble import assemble, measure_rows
 from blockpilot_rl.sweeps.collect import Collection, SweepConfig
 from blockpilot_rl.sweeps.continuations import ContinuationStore
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 from blockpilot_rl.sweeps.traces import load_traces, save_sweep
 from tests.sweeps.test_table import assert_equal
 from tests.tiny_pair import PROMPTS as LEARNED
@@ -81,7 +81,7 @@ def warm(decoder, tmp_path_factory):
     return collect(decoder, folder, prompts=PROMPTS[:34], config=config, sampled=(SAMPLING, (5, 1)))
 
 
-def without_origin(table: SweepTable) -> SweepTable:
+def without_origin(table: Sweep) -> Sweep:
     return dataclasses.replace(table, metadata=dataclasses.replace(table.metadata, provenance={}))
 
 
@@ -205,7 +205,7 @@ def test_metadata_says_how_it_was_made(table, decoder):
 
 def test_what_was_saved_is_loaded(table, tmp_path):
     table.save(tmp_path / "sweep")
-    assert_equal(SweepTable.load(tmp_path / "sweep"), table)
+    assert_equal(Sweep.load(tmp_path / "sweep"), table)
 
 
 @pytest.mark.parametrize("missing", ["shard-00000.parquet", "shard-00001.parquet"])

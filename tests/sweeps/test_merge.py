@@ -8,14 +8,14 @@ import pytest
 from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.sweeps.merge import merge, merge_folders
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 from blockpilot_rl.sweeps.traces import load_traces, save_sweep
 from tests.sweeps.test_table import assert_equal
 from tests.sweeps.test_traces import trace_of
 from tests.synthetic import synthetic_table
 
 
-def sampled(table: SweepTable, temperature: float, seed: int, **metadata: object) -> SweepTable:
+def sampled(table: Sweep, temperature: float, seed: int, **metadata: object) -> Sweep:
     """The same prompts at another temperature and seed."""
     rows = table.rows.assign(temperature=temperature, seed=seed)
     changed = dataclasses.replace(table.metadata, **metadata)  # type: ignore[arg-type]
@@ -38,7 +38,7 @@ def test_rows_of_all_parts_in_order(table, tmp_path):
         again = merged.select_rows(np.arange(start, start + len(part)))
         assert_equal(dataclasses.replace(again, metadata=part.metadata), part)
     merged.save(tmp_path / "sweep")
-    assert SweepTable.load(tmp_path / "sweep").keys == merged.keys
+    assert Sweep.load(tmp_path / "sweep").keys == merged.keys
     assert set(merged.split("train").rows["id"]).isdisjoint(merged.split("test").rows["id"])
 
 
@@ -116,7 +116,7 @@ def test_folders_with_their_traces(table, tmp_path):
     save_sweep(tmp_path / "b", warm, {})
     save_sweep(tmp_path / "c", sampled(table, 1.0, 4), {7: trace_of(table, 7)})
     merged = merge_folders([tmp_path / name for name in "abc"], tmp_path / "all")
-    loaded = SweepTable.load(tmp_path / "all")
+    loaded = Sweep.load(tmp_path / "all")
     assert_equal(loaded, merged)
     found = load_traces(tmp_path / "all", loaded)
     assert sorted(found) == [2, 12 + 12 + 7]

@@ -9,7 +9,7 @@ from blockpilot_rl.decoding.calibration import Calibration
 from blockpilot_rl.decoding.latency import LatencyProfile, SamplingCost
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.sweeps.reprice import predict_seconds, reprice
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 from tests.synthetic import ARMS, synthetic_table
 
 FLAT = LatencyProfile(
@@ -76,7 +76,7 @@ def test_only_what_belongs_to_the_device_changes(tmp_path):
     )
     new = reprice(table, OTHER_DEVICE)
     new.save(tmp_path / "sweep")
-    new = SweepTable.load(tmp_path / "sweep")
+    new = Sweep.load(tmp_path / "sweep")
     np.testing.assert_allclose(new.seconds, predict_seconds(table, FLAT))
     assert np.isnan(new.measured_seconds).all()
     assert new.rows.equals(table.rows)
@@ -101,8 +101,8 @@ def test_only_what_belongs_to_the_device_changes(tmp_path):
 def test_a_flat_device_prefers_the_largest_block():
     """The same sweep has another best size on another device."""
     table = synthetic_table(100)
-    here = int(table.rewards.mean(axis=0).argmax())
-    there = int(reprice(table, OTHER_DEVICE).rewards.mean(axis=0).argmax())
+    here = int(table.speedups.mean(axis=0).argmax())
+    there = int(reprice(table, OTHER_DEVICE).speedups.mean(axis=0).argmax())
     assert table.arms[here] < 16
     assert table.arms[there] == 16
 

@@ -11,7 +11,7 @@ import pytest
 
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.sweeps import table as module
-from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, SweepTable, validate_arms
+from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, Sweep, validate_arms
 from tests.evaluation.replicates import mixed
 from tests.synthetic import ARMS, synthetic_table
 
@@ -43,7 +43,7 @@ def change_metadata(folder, **changes):
     file.write_text(json.dumps({k: v for k, v in values.items() if v is not ...}))
 
 
-def assert_equal(ours: SweepTable, theirs: SweepTable) -> None:
+def assert_equal(ours: Sweep, theirs: Sweep) -> None:
     assert json.dumps(ours.metadata.to_dict()) == json.dumps(theirs.metadata.to_dict())
     pd.testing.assert_frame_equal(
         ours.rows, theirs.rows, check_dtype=False, check_column_type=False
@@ -59,7 +59,7 @@ def assert_equal(ours: SweepTable, theirs: SweepTable) -> None:
 
 def test_what_was_saved_is_loaded(saved):
     table = synthetic_table(40)
-    assert_equal(SweepTable.load(saved), table)
+    assert_equal(Sweep.load(saved), table)
     assert {path.name for path in saved.iterdir()} == {"sweep.parquet", "metadata.json"}
 
 
@@ -67,13 +67,13 @@ def test_measured_seconds_may_be_partly_there(tmp_path):
     table = synthetic_table(5)
     table.measured_seconds[2] = 0.5
     table.save(tmp_path / "sweep")
-    measured = SweepTable.load(tmp_path / "sweep").measured_seconds
+    measured = Sweep.load(tmp_path / "sweep").measured_seconds
     assert np.isnan(measured).any(axis=1).tolist() == [True, True, False, True, True]
 
 
 def test_the_bundled_sweep_is_the_default(sweep, monkeypatch):
     monkeypatch.setattr(module, "BUNDLED_SWEEP", sweep)
-    assert len(SweepTable.load()) == 40
+    assert len(Sweep.load()) == 40
 
 
 def test_quantities_by_definition():
@@ -84,8 +84,8 @@ def test_quantities_by_definition():
     assert table.passes[row, column] == len(passes)
     assert table.acceptance_lengths[row, column] == pytest.approx(passes.mean())
     expected = table.seconds[row, 0] / table.seconds[row, column]
-    assert table.rewards[row, column] == pytest.approx(expected)
-    assert (table.rewards[:, 0] == 1).all()
+    assert table.speedups[row, column] == pytest.approx(expected)
+    assert (table.speedups[:, 0] == 1).all()
     assert len(table) == 10
 
 
@@ -94,14 +94,14 @@ def test_rows_and_arms_can_be_selected(tmp_path):
     some = table.select_rows(np.array([4, 2]))
     assert some.rows["id"].tolist() == [table.rows["id"][4], table.rows["id"][2]]
     np.testing.assert_array_equal(some.states, table.states[[4, 2]])
-    np.testing.assert_array_equal(some.rewards, table.rewards[[4, 2]])
+    np.testing.assert_array_equal(some.speedups, table.speedups[[4, 2]])
     assert len(table.select_rows(np.arange(30) < 7)) == 7
     fewer = table.select_arms((1, 8))
     assert fewer.arms == fewer.metadata.arms == (1, 8)
-    np.testing.assert_array_equal(fewer.rewards, table.rewards[:, [0, 3]])
+    np.testing.assert_array_equal(fewer.speedups, table.speedups[:, [0, 3]])
     np.testing.assert_array_equal(fewer.passes, table.passes[:, [0, 3]])
     fewer.save(tmp_path / "fewer")
-    assert_equal(SweepTable.load(tmp_path / "fewer"), fewer)
+    assert_equal(Sweep.load(tmp_path / "fewer"), fewer)
 
 
 def test_splits():
@@ -144,12 +144,12 @@ def test_saving_is_atomic_and_does_not_overwrite(tmp_path):
     (folder / "mine.txt").unlink()
     for size in (4, 5):
         synthetic_table(size).save(folder, overwrite=True)
-    assert len(SweepTable.load(folder)) == 5
+    assert len(Sweep.load(folder)) == 5
 
 
 def test_the_bundled_sweep_is_large_enough_to_learn_from():
     """Greedy and sampled answers, the latter twice each, for an oracle without luck."""
-    table = SweepTable.load()
+    table = Sweep.load()
     greedy, warm = (table.select_rows(table.temperatures == value) for value in (0, 1))
     assert len(greedy) + len(warm) == len(table) == len(set(table.keys))
     assert greedy.rows["id"].nunique() == len(greedy) >= 3000
@@ -162,7 +162,7 @@ def test_the_bundled_sweep_is_large_enough_to_learn_from():
 
 
 def test_the_bundled_sweep_has_exact_texts_at_the_price_of_bfloat16():
-    metadata = SweepTable.load().metadata
+    metadata = Sweep.load().metadata
     assert (metadata.dtype, metadata.latency_dtype) == ("float32", "bfloat16")
     assert sum(path.stat().st_size for path in BUNDLED_SWEEP.iterdir()) <= 25e6
 
@@ -182,7 +182,7 @@ def test_a_prompt_may_have_rows_of_several_temperatures_and_seeds(tmp_path):
     for row, (key, temperature, seed) in enumerate(keys):
         table.rows.loc[row, ["id", "temperature", "seed", "split"]] = key, temperature, seed, split
     table.save(tmp_path / "sweep")
-    loaded = SweepTable.load(tmp_path / "sweep")
+    loaded = Sweep.load(tmp_path / "sweep")
     assert loaded.keys == table.keys
     assert loaded.keys[:3] == keys
     assert {type(part) for key in loaded.keys for part in key} == {str, float, int}
@@ -240,7 +240,7 @@ def test_a_broken_row_is_named(sweep, change, message):
     name = pd.read_parquet(sweep / "sweep.parquet")["id"][7]
     change_rows(sweep, change)
     with pytest.raises(BlockPilotError, match=rf"{sweep}: row 7 \({name}\) .*{message}"):
-        SweepTable.load(sweep)
+        Sweep.load(sweep)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_broken_row_is_named(sweep, change, message):
 def test_an_empty_cell_is_named(sweep, column):
     change_rows(sweep, set_cell(column, None))
     with pytest.raises(BlockPilotError, match=f"row 7 has no {column}"):
-        SweepTable.load(sweep)
+        Sweep.load(sweep)
 
 
 @pytest.mark.parametrize(
@@ -277,33 +277,33 @@ def test_a_column_of_a_wrong_type_is_named(sweep, column, value, kind):
     change_rows(sweep, lambda frame: frame.assign(**{column: [value] * len(frame)}))
     message = rf"sweep\.parquet: column {column} must hold {kind}.*; record it again"
     with pytest.raises(BlockPilotError, match=message):
-        SweepTable.load(sweep)
+        Sweep.load(sweep)
 
 
 @pytest.mark.parametrize("column", ["temperature", "prompt_tokens", "state", "accepted_4"])
 def test_a_column_without_values_is_named(sweep, column):
     change_rows(sweep, lambda frame: frame.assign(**{column: [None] * len(frame)}))
     with pytest.raises(BlockPilotError, match=f"row 0 has no {column}"):
-        SweepTable.load(sweep)
+        Sweep.load(sweep)
 
 
 def test_an_empty_element_of_a_list_is_named(sweep):
     change_rows(sweep, set_cell("accepted_4", lambda array: [None, *array[1:].tolist()]))
     with pytest.raises(BlockPilotError, match="column accepted_4 has a list with an empty element"):
-        SweepTable.load(sweep)
+        Sweep.load(sweep)
 
 
 def test_a_state_of_another_width_is_named(sweep):
     change_rows(sweep, set_cell("state", lambda array: array[:-1]))
     with pytest.raises(BlockPilotError, match="row 7 has a state of 15 numbers, metadata says 16"):
-        SweepTable.load(sweep)
+        Sweep.load(sweep)
 
 
 def test_a_duplicate_id_is_named(sweep):
     first = pd.read_parquet(sweep / "sweep.parquet")["id"][0]
     change_rows(sweep, set_cell("id", first))
     with pytest.raises(BlockPilotError, match=rf"row 7 \({first}\) repeats an id"):
-        SweepTable.load(sweep)
+        Sweep.load(sweep)
 
 
 def test_a_text_without_a_decode_pass_is_named(tmp_path):
@@ -320,13 +320,13 @@ def test_a_text_without_a_decode_pass_is_named(tmp_path):
 def test_a_missing_column_is_named(sweep, column):
     change_rows(sweep, lambda frame: frame.drop(columns=column))
     with pytest.raises(BlockPilotError, match=rf"lacks the columns \['{column}'\]"):
-        SweepTable.load(sweep)
+        Sweep.load(sweep)
 
 
 def test_no_rows(sweep):
     change_rows(sweep, lambda frame: frame.iloc[:0])
     with pytest.raises(BlockPilotError, match="has no rows"):
-        SweepTable.load(sweep)
+        Sweep.load(sweep)
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ def test_broken_metadata(sweep, changes, message):
     change_metadata(sweep, **changes)
     where = str(sweep / ("sweep.parquet" if "columns" in message else "metadata.json"))
     with pytest.raises(BlockPilotError, match=f"{where}.*{message}"):
-        SweepTable.load(sweep)
+        Sweep.load(sweep)
 
 
 @pytest.mark.parametrize(
@@ -374,17 +374,17 @@ def test_broken_metadata(sweep, changes, message):
 def test_metadata_that_is_no_json_object(sweep, text, message):
     (sweep / "metadata.json").write_text(text)
     with pytest.raises(BlockPilotError, match=message):
-        SweepTable.load(sweep)
+        Sweep.load(sweep)
 
 
 def test_missing_files(sweep, tmp_path):
     (sweep / "sweep.parquet").unlink()
     with pytest.raises(BlockPilotError, match=r"has no sweep\.parquet"):
-        SweepTable.load(sweep)
+        Sweep.load(sweep)
     (sweep / "metadata.json").unlink()
     for folder in (sweep, tmp_path / "nowhere"):
         with pytest.raises(BlockPilotError, match=r"no sweep at .*metadata\.json is missing"):
-            SweepTable.load(folder)
+            Sweep.load(folder)
 
 
 @pytest.mark.parametrize("keep", [0, 4, 1000, -20])
@@ -392,7 +392,7 @@ def test_truncated_parquet(sweep, keep):
     file = sweep / "sweep.parquet"
     file.write_bytes(file.read_bytes()[:keep])
     with pytest.raises(BlockPilotError, match=r"sweep\.parquet is corrupt") as refused:
-        SweepTable.load(sweep)
+        Sweep.load(sweep)
     assert "\n" not in str(refused.value)
 
 
@@ -403,7 +403,7 @@ def test_damaged_parquet(sweep):
     content[200:2000] = bytes(1800)
     file.write_bytes(content)
     with pytest.raises(BlockPilotError, match=r"corrupt|row \d+"):
-        SweepTable.load(sweep)
+        Sweep.load(sweep)
 
 
 def test_metadata_round_trip():

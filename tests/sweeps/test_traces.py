@@ -11,14 +11,14 @@ import pytest
 from blockpilot_rl.decoding.replay import Trace
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.sweeps import traces as module
-from blockpilot_rl.sweeps.table import SweepTable
+from blockpilot_rl.sweeps.table import Sweep
 from blockpilot_rl.sweeps.traces import TRACE_FILE, load_traces, save_sweep
 from tests.synthetic import ARMS, synthetic_table
 
 ROWS = (5, 0, 17)
 
 
-def trace_of(table: SweepTable, row: int) -> Trace:
+def trace_of(table: Sweep, row: int) -> Trace:
     """A trace with the row's own trajectories; what lies beside them is made up."""
     rng = np.random.default_rng(row)
     anchors = int(table.emitted[row])
@@ -48,7 +48,7 @@ def assert_same(ours: Trace, theirs: Trace) -> None:
 
 
 def test_what_was_saved_is_loaded_by_row(folder, table):
-    found = load_traces(folder, SweepTable.load(folder))
+    found = load_traces(folder, Sweep.load(folder))
     assert sorted(found) == sorted(ROWS)
     for row in ROWS:
         assert_same(found[row], trace_of(table, row))
@@ -57,7 +57,7 @@ def test_what_was_saved_is_loaded_by_row(folder, table):
 
 
 def test_rows_of_a_selection_are_counted_in_it(folder, table):
-    some = SweepTable.load(folder).select_rows(np.array([17, 3, 5]))
+    some = Sweep.load(folder).select_rows(np.array([17, 3, 5]))
     found = load_traces(folder, some)
     assert sorted(found) == [0, 2]
     assert_same(found[0], trace_of(table, 17))
@@ -68,7 +68,7 @@ def test_seeds_and_temperatures_are_told_apart(table, tmp_path):
     twice.rows.loc[[1, 2], ["id", "split"]] = twice.rows.loc[0, ["id", "split"]].to_list()
     twice.rows.loc[[1, 2], ["temperature", "seed"]] = [[1.0, 0], [1.0, 4]]
     save_sweep(tmp_path / "sweep", twice, {row: trace_of(twice, row) for row in (0, 2)})
-    found = load_traces(tmp_path / "sweep", SweepTable.load(tmp_path / "sweep"))
+    found = load_traces(tmp_path / "sweep", Sweep.load(tmp_path / "sweep"))
     assert sorted(found) == [0, 2]
 
 
@@ -83,7 +83,7 @@ def test_a_sweep_without_traces(table, tmp_path, monkeypatch):
 
 def test_the_table_does_not_read_traces(folder):
     (folder / TRACE_FILE).write_bytes(b"anything")
-    assert len(SweepTable.load(folder)) == 20
+    assert len(Sweep.load(folder)) == 20
 
 
 def test_the_file_is_plain_parquet(folder):
