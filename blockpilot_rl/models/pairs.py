@@ -39,6 +39,7 @@ from blockpilot_rl.models.fit import (
     share_modules,
     token_ids,
 )
+from blockpilot_rl.models.messages import normalize_messages
 from blockpilot_rl.provenance import sha256_file
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -103,27 +104,28 @@ class Pair:
         """The same of the target alone."""
         return _fingerprint(self.target)
 
-    def encode(self, messages: Sequence[dict[str, str]], **template: Any) -> torch.Tensor:
+    def encode(self, messages: Sequence[Mapping[str, Any]], **template: Any) -> torch.Tensor:
         """Render a conversation with the target's chat template.
 
         Args:
-            messages: Turns with `role` and `content`.
+            messages: Turns with `role` and `content`, in any form that `normalize_messages` reads.
             **template: Options of the chat template for this conversation, over the pair's own.
 
         Returns:
             Token ids, `[1, n]`, on the pair's device.
 
         Raises:
-            BlockPilotError: If the conversation is empty, or the chat template is missing, lacks
-                these options or refuses the conversation.
+            BlockPilotError: If the conversation is empty or malformed, or the chat template is
+                missing, lacks these options or refuses the conversation.
         """
-        if not messages or not messages[-1]["content"].strip():
+        turns = normalize_messages(messages)
+        if not turns or not turns[-1]["content"].strip():
             raise BlockPilotError("the prompt is empty; give some text")
         options = {**(self.template or {}), **template}
         _check_template(self.tokenizer, options, self.target_name)
         try:
             ids: Any = self.tokenizer.apply_chat_template(
-                list(messages),
+                turns,
                 add_generation_prompt=True,
                 return_tensors="pt",
                 return_dict=False,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.models.messages import normalize_messages
 from blockpilot_rl.prompts.prompt import Message, Prompt
 
 SHAPES = ("prompt", "messages", "turns")
@@ -51,7 +52,8 @@ def prompt_of(row: Any, labels: Labels) -> Prompt:
     Raises:
         BlockPilotError: If it is no such object or holds no prompt.
     """
-    shapes = [key for key in SHAPES if isinstance(row, Mapping) and key in row]
+    fields = row if isinstance(row, Mapping) else {}
+    shapes = [key for key in SHAPES if fields.get(key) is not None]
     if len(shapes) != 1:
         raise BlockPilotError(
             "need a JSON object with the key 'prompt', or one of 'messages' and 'turns' instead."
@@ -76,10 +78,10 @@ def unused_turns(row: Mapping[str, Any]) -> list[Any]:
 
     That is the assistant's turns that end `messages`, or the user's after the first of `turns`.
     """
-    if "messages" in row:
+    if row.get("messages") is not None:
         return _split(row["messages"])[1]
-    turns: list[Any] = row.get("turns", [])[1:]
-    return turns
+    turns: list[Any] = row.get("turns") or []
+    return turns[1:]
 
 
 def _label(row: Mapping[str, Any], key: str) -> str | None:
@@ -90,9 +92,10 @@ def _label(row: Mapping[str, Any], key: str) -> str | None:
 
 
 def _conversation(messages: Any) -> tuple[Message, ...]:
-    if not isinstance(messages, list):
-        raise _no_message(messages)
-    return tuple(map(_message, _split(messages)[0]))
+    turns = normalize_messages(_split(messages)[0] if isinstance(messages, list) else messages)
+    if any(turn.get("tool_calls") or turn.get("function_call") for turn in turns):
+        raise BlockPilotError("a message calls a tool; prompts hold texts only, leave it out.")
+    return tuple(Message(turn["role"], turn["content"]) for turn in turns)
 
 
 def _split(messages: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -103,31 +106,6 @@ def _split(messages: list[Any]) -> tuple[list[Any], list[Any]]:
     )
     end = len(messages) - len(list(answers))
     return messages[:end], messages[end:]
-
-
-def _message(message: Any) -> Message:
-    fields = message if isinstance(message, Mapping) else {}
-    role, content = fields.get("role"), fields.get("content")
-    if isinstance(content, list):
-        content = "\n".join(map(_text_part, content))
-    if not (isinstance(role, str) and isinstance(content, str)):
-        raise _no_message(message)
-    return Message(role, content)
-
-
-def _text_part(part: Any) -> str:
-    fields = part if isinstance(part, Mapping) else {}
-    if fields.get("type") != "text" or not isinstance(fields.get("text"), str):
-        raise BlockPilotError(
-            f'a part of a content must be a text, {{"type": "text", "text": …}}, not {part!r:.80}.'
-        )
-    return str(fields["text"])
-
-
-def _no_message(value: Any) -> BlockPilotError:
-    return BlockPilotError(
-        f"'messages' must be a list of objects with a role and content, not {value!r:.80}."
-    )
 
 
 def _first_turn(turns: Any) -> str:

@@ -154,8 +154,35 @@ def test_text_parts_are_joined(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": None, "messages": [{"role": "user", "content": "Hi"}], "turns": None},
+        {"prompt": "Hi", "messages": None, "family": None, "category": None},
+        {"turns": ["Hi"], "messages": None},
+        {"messages": [{"role": "user", "content": "Hi", "name": None, "tool_calls": None}]},
+        {"messages": [{"role": "user", "content": "Hi", "tool_calls": []}]},
+    ],
+)
+def test_keys_that_are_null_do_not_count(tmp_path: Path, row: dict[str, object]) -> None:
+    path = write_rows(tmp_path / "mine.jsonl", [row])
+    assert [prompt.chat() for prompt in load_prompts(path)] == [[{"role": "user", "content": "Hi"}]]
+
+
+def test_developers_write_system_messages(tmp_path: Path) -> None:
+    turns = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+    (prompt,) = load_prompts(write_rows(tmp_path / "mine.jsonl", [{"messages": turns}]))
+    assert prompt.chat() == [{"role": "system", "content": "Be brief."}, turns[1]]
+
+
+@pytest.mark.parametrize(
     ("line", "message"),
     [
+        (
+            '{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", '
+            '"content": null, "tool_calls": [{"id": "1"}]}, {"role": "user", "content": "And?"}]}',
+            "a message calls a tool",
+        ),
+        ('{"prompt": null}', "need a JSON object with the key 'prompt'"),
         ('{"prompt": "a", "turns": ["b"]}', "one of 'messages' and 'turns' instead"),
         ('{"turns": []}', "'turns' must be a list of strings"),
         ('{"turns": "Hi"}', "'turns' must be a list of strings"),

@@ -1,0 +1,67 @@
+"""Chat messages as clients send them, in the one form that chat templates read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from blockpilot_rl.errors import BlockPilotError
+
+_ROLES = {"developer": "system"}
+_TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+
+
+def normalize_messages(messages: Any) -> list[dict[str, Any]]:
+    """Normalize a conversation in the format of the OpenAI API.
+
+    - A `content` that is a list of text parts becomes one text; parts become lines.
+    - The role `developer` becomes `system`, its older name.
+    - Keys whose value is null are dropped. A null `content` beside another key, such as
+      `tool_calls`, becomes an empty text.
+    - All other keys, such as `name` or `tool_calls`, are kept for the chat template.
+
+    Args:
+        messages: The turns: mappings with `role` and `content`.
+
+    Returns:
+        New dictionaries with `role` and `content` (both strings) and the keys that were kept.
+
+    Raises:
+        BlockPilotError: If it is not a list of messages, a message has no role or content, or a
+            part is not text.
+    """
+    if not isinstance(messages, list | tuple):
+        raise _not_a_message(messages)
+    return [_normalize(message) for message in messages]
+
+
+def _normalize(message: Any) -> dict[str, Any]:
+    if not isinstance(message, Mapping):
+        raise _not_a_message(message)
+    kept = {key: value for key, value in message.items() if value is not None}
+    role, content = kept.pop("role", None), kept.pop("content", None)
+    if isinstance(content, list | tuple):
+        content = "\n".join(map(_text_of, content))
+    if content is None and kept and "content" in message:
+        content = ""
+    if not (isinstance(role, str) and isinstance(content, str)):
+        raise _not_a_message(message)
+    return {"role": _ROLES.get(role, role), "content": content, **kept}
+
+
+def _text_of(part: Any) -> str:
+    """Return the text of one part of a content."""
+    fields = part if isinstance(part, Mapping) else {}
+    kind = fields.get("type")
+    text = fields.get(_TEXT_PARTS[kind]) if isinstance(kind, str) and kind in _TEXT_PARTS else None
+    if not isinstance(text, str):
+        raise BlockPilotError(
+            f'a part of a content must be a text, {{"type": "text", "text": …}}, not {part!r:.80}.'
+        )
+    return text
+
+
+def _not_a_message(value: Any) -> BlockPilotError:
+    return BlockPilotError(
+        f"'messages' must be a list of objects with a role and content, not {value!r:.80}."
+    )
