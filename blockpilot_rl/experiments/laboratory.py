@@ -27,7 +27,7 @@ from blockpilot_rl.experiments.curves import (
 )
 from blockpilot_rl.experiments.folds import Fold, judge_folds
 from blockpilot_rl.experiments.judged_comparison import make_judge
-from blockpilot_rl.experiments.paper_table import as_arms_of, paper_rows, window_arms
+from blockpilot_rl.experiments.paper_table import as_arms_of, paper_rows
 from blockpilot_rl.experiments.trainings import (
     Each,
     Splits,
@@ -36,6 +36,7 @@ from blockpilot_rl.experiments.trainings import (
     decodes_per_decision,
     side_by_side,
 )
+from blockpilot_rl.sweeps.selection import window_arms
 from blockpilot_rl.sweeps.table import Sweep
 
 CLASSIFIER = "supervised"

@@ -14,22 +14,6 @@ from blockpilot_rl.evaluation.results import Outcome, PaperRow
 from blockpilot_rl.sweeps.table import Sweep
 
 
-def window_arms(table: Sweep, radius: int) -> tuple[int, ...]:
-    """Block sizes of the paper's window around the size that the drafter was trained for.
-
-    Plain decoding, which every speedup refers to, stays an arm.
-
-    Args:
-        table: Sweep with the recorded sizes.
-        radius: How far a size may be from the drafter's own.
-
-    Returns:
-        1 and the sizes that are near enough, if any was recorded.
-    """
-    centre = table.metadata.default_block_size
-    return (1, *(arm for arm in table.arms if arm > 1 and abs(arm - centre) <= radius))
-
-
 def as_arms_of(table: Sweep, chosen: np.ndarray, arms: tuple[int, ...]) -> np.ndarray:
     """Turn indices into some of the block sizes into indices of a table's arms."""
     indices: np.ndarray = np.array([table.arm_index(arm) for arm in arms])[chosen]

@@ -320,7 +320,7 @@ def test_a_mixed_sweep_is_compared_on_its_greedy_rows(capsys, tmp_path):
     assert main([*argv, *report]) == 0
     out = capsys.readouterr().out
     (line,) = [line for line in out.splitlines() if line.startswith("Note: the sweep has")]
-    assert "its 400 greedy rows of 600 were taken" in line
+    assert "its 400 greedy rows of 600 are used" in line
     assert "Mean speedup by temperature" not in out
     for title in ("Mean speedup by block size", "Off-policy estimates from 20 logs"):
         assert title in out
@@ -369,12 +369,12 @@ def test_remarks_of_the_learners_come_once(capsys, tmp_path):
         (["--jobs", "0"], "--jobs must be at least 1"),
         (["--ablation", "suprvised"], "unknown algorithm 'suprvised'"),
         (["--ablation", "oracle"], "--ablation needs an agent that learns, not oracle"),
-        (["--arms", "1,2", "--window", "4"], "--arms and --window both name"),
+        (["--arms", "1,2", "--window", "4"], "arms and window both choose"),
         (["--window", "-1"], "--window must be 0 or more"),
         (["--paper-window", "-1"], "--paper-window must be 0 or more"),
         (["--family-margin", "-0.1"], "--family-margin must be 0 or more"),
-        (["--temperature", "0.7"], "--temperature 0.7 was not recorded; the sweep has 0"),
-        (["--temperature", "warm"], "--temperature must be 0 or more, or all, got 'warm'"),
+        (["--temperature", "0.7"], "temperature 0.7 was not recorded; the sweep has 0"),
+        (["--temperature", "warm"], "temperature must be 0 or more, or all, got 'warm'"),
         (["--confidence", "95"], "--confidence must lie between 0 and 1"),
         (["--shufle-states"], "Did you mean '--shuffle-states'?"),
         (["--json", "{folder}"], "is a folder"),

@@ -126,8 +126,8 @@ def test_published_results(published, capsys):
         (["nowhere"], "no sweep at nowhere"),
         (["--confidence", "2"], "must lie between 0 and 1"),
         (["--window", "-1"], "--window must be 0 or more"),
-        (["--temperature", "0.7"], "--temperature 0.7 was not recorded; the sweep has 0"),
-        (["--temperature", "-1"], "--temperature must be 0 or more, or all"),
+        (["--temperature", "0.7"], "temperature 0.7 was not recorded; the sweep has 0"),
+        (["--temperature", "-1"], "temperature must be 0 or more, or all"),
         (["--json", "."], "--json . is a folder"),
     ],
 )
@@ -156,7 +156,7 @@ def test_a_mixed_sweep_is_judged_on_its_greedy_rows(tmp_path, capsys):
     assert values["rows"] == values["prompts"]
     assert values["oracle_crossfit"] is None
     assert len(values["oracle_halves"]["gain"]) == 3
-    assert err.count("its 150 greedy rows of 270 were taken") == 1
+    assert err.count("its 150 greedy rows of 270 are used") == 1
     assert "oracle of one half on the other" in err
     assert main([str(tmp_path / "sweep"), "--temperature", "all", "--json"]) == 0
     out, err = capsys.readouterr()

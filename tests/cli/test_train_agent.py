@@ -294,7 +294,7 @@ def test_the_temperature_to_learn_from(tmp_path, capsys):
         start=1,
     ):
         assert main([*words, *sweep, *flag]) == 0
-        assert capsys.readouterr().out.count("its 250 greedy rows of 750 were taken") == (not flag)
+        assert capsys.readouterr().out.count("its 250 greedy rows of 750 are used") == (not flag)
         run = folder(tmp_path, "linucb", number)
         assert load_agent(run).problem.best_fixed == size
         origin = json.loads((run / "provenance.json").read_text(encoding="utf-8"))["sweep"]
@@ -333,10 +333,10 @@ def test_an_interrupted_run_does_not_look_complete(train, tmp_path, monkeypatch,
         (["--arms", "1,three"], "--arms must be whole numbers"),
         (["--arms", "1,3"], "block size 3 is not an arm"),
         (["--arms", "4,8"], "begin with 1"),
-        (["--arms", "1,4", "--window", "8"], "--arms and --window"),
-        (["--window", "-1"], "--window"),
-        (["--temperature", "1"], "--temperature 1 was not recorded; the sweep has 0"),
-        (["--temperature", "hot"], "--temperature must be 0 or more, or all, got 'hot'"),
+        (["--arms", "1,4", "--window", "8"], "arms and window"),
+        (["--window", "-1"], "window -1"),
+        (["--temperature", "1"], "temperature 1 was not recorded; the sweep has 0"),
+        (["--temperature", "hot"], "temperature must be 0 or more, or all, got 'hot'"),
         (["-optimize", "--sampler", "grid"], "--sampler"),
         (["-optimize", "--pruner", "hard"], "--pruner"),
         (["-optimize", "--n-trials", "0"], "--n-trials must be positive"),

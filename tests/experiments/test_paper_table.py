@@ -5,7 +5,7 @@ import pytest
 
 from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.experiments.judged_comparison import make_judge
-from blockpilot_rl.experiments.paper_table import as_arms_of, paper_rows, window_arms
+from blockpilot_rl.experiments.paper_table import as_arms_of, paper_rows
 from tests.evaluation.replicates import replicated
 from tests.synthetic import synthetic_table
 
@@ -13,13 +13,6 @@ from tests.synthetic import synthetic_table
 @pytest.fixture(scope="module")
 def table():
     return synthetic_table(n=200)
-
-
-def test_the_window_lies_around_the_drafters_own_size(table):
-    assert window_arms(table, 0) == (1, 16)
-    assert window_arms(table, 8) == (1, 8, 16)
-    assert window_arms(table, 100) == table.arms
-    assert window_arms(table.select_arms((1, 2, 4)), 8) == (1,)
 
 
 def test_indices_are_those_of_the_whole_table(table):
