@@ -1,7 +1,7 @@
 """Acceptance length of a pair in real decoding, by prompt family, prompt length and language.
 
-`python benchmarks/acceptance.py --json OUT`. Without `--prompts`, prompts are of the built-in
-suite's validation split, which no bundled drafter was trained on.
+`python benchmarks/acceptance.py --json OUT`. The default prompts are from the validation split of
+the built-in suite, which no bundled drafter was trained on.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rich.console import Console
-from rich.progress import Progress
 
+from blockpilot_rl.cli.console import show_progress
 from blockpilot_rl.cli.lists import words
 from blockpilot_rl.cli.pair_flags import device_arg, drafter_arg, dtype_arg, target_arg
 from blockpilot_rl.cli.parsing import arg, run
@@ -32,20 +32,21 @@ class AcceptanceBenchmark:
     prompts: str = arg(
         "40",
         metavar="N|FILE",
-        help="prompts of the built-in validation split to decode, or a file of prompts: JSON Lines "
-        "with a prompt, messages or turns each, or plain text",
+        help="number of prompts from the built-in validation split, or a file of prompts: JSON "
+        "Lines that hold a prompt, messages or turns each, or plain text",
     )
     groups: str = arg(
         "english", help=f"groups of built-in prompts to mix; there are {','.join(GROUPS)}"
     )
-    limit: int | None = arg(None, help="decode only so many prompts of the file, spread over it")
+    limit: int | None = arg(None, help="decode only this many prompts of the file, evenly spaced")
     max_new_tokens: int = arg(128, help="budget of each text")
     block_size: int | None = arg(None, help="block size (default: the drafter's own)")
     temperature: float = arg(0.0, help="0 is greedy")
     draft: Literal["shared", "argmax"] = arg(
-        "shared", help="drafts at a temperature: with the target's noise, or the most probable"
+        "shared",
+        help="drafts at a temperature: with the target's noise, or the most probable",
     )
-    seed: int = arg(0, help="of the first prompt's noise; the next has the next seed")
+    seed: int = arg(0, help="random seed of the first prompt; each following prompt adds 1")
     dtype: str = dtype_arg("bfloat16")
     device: str = device_arg()
     target: str | None = target_arg()
@@ -64,7 +65,7 @@ class AcceptanceBenchmark:
         if self.block_size is not None and self.block_size < 1:
             raise BlockPilotError(f"--block-size must be at least 1, not {self.block_size}")
         if self.limit is not None and (self.limit < 1 or self.prompts.isdecimal()):
-            raise BlockPilotError("--limit must be at least 1, and is for a file of prompts")
+            raise BlockPilotError("--limit must be at least 1 and needs a file of prompts")
 
     def sampling(self) -> Sampling:
         """How tokens are chosen."""
@@ -85,21 +86,20 @@ def main(config: AcceptanceBenchmark) -> None:
     check_output(config.json)
     prompts = config.read_prompts()
     pair = load_pair(config.target, config.drafter, config.dtype, config.device)
-    with Progress(console=Console(stderr=True)) as progress:
-        task = progress.add_task("decode", total=len(prompts))
+    with show_progress(Console(stderr=True)) as progress:
         report = acceptance_report(
             Decoder(pair),
             prompts,
             config.block_size or pair.block_size,
             config.max_new_tokens,
-            lambda done, total: progress.update(task, completed=done, total=total),
+            progress,
             config.sampling(),
         )
+    if config.json is not None:
+        write_json(config.json, report)
     Console(stderr=config.json == "-").print(acceptance_table(report))
     for warning in report["warnings"]:
         print("warning:", warning, file=sys.stderr)
-    if config.json is not None:
-        write_json(config.json, report)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 from rich.table import Table
 
+from blockpilot_rl.progress import ProgressCallback
 from blockpilot_rl.reports.tables import TextTable
 
 _PIPED_WIDTH = 140
@@ -36,6 +38,24 @@ def add_bar(progress: Progress, name: str, total: int | None = None) -> Callable
     """
     task = progress.add_task(name, total=total)
     return lambda done, total: progress.update(task, completed=done, total=total)
+
+
+@contextmanager
+def show_progress(console: Console) -> Iterator[ProgressCallback]:
+    """Show a bar for each task that is reported to the yielded callback.
+
+    Args:
+        console: Where the bars are drawn; nothing is drawn if it is not a terminal.
+    """
+    tasks: dict[str, TaskID] = {}
+    with Progress(console=console, disable=not console.is_terminal) as bars:
+
+        def report(task: str, done: int, total: int | None) -> None:
+            if task not in tasks:
+                tasks[task] = bars.add_task(task, total=total)
+            bars.update(tasks[task], completed=done, total=total)
+
+        yield report
 
 
 def render(table: TextTable) -> Table:

@@ -1,6 +1,6 @@
-"""Acceptance of a drafter in real decoding, by prompt family, prompt length and language.
+"""Acceptance length of a drafter in real decoding, by prompt family, length and language.
 
-Training accuracy can look well while decoding accepts little, so this is what a recipe reports.
+Training accuracy can look good although decoding accepts few drafts, so training reports this.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -18,14 +18,15 @@ from blockpilot_rl.decoding.acceptance import acceptance_warnings, is_repetitive
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.sampling import GREEDY, Sampling
 from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.progress import ProgressCallback, no_progress
 from blockpilot_rl.prompts.sources import Prompt
 from blockpilot_rl.provenance import provenance
 
 LENGTH_EDGES = (0, 64, 128, 256, 512)
-"""Prompt tokens at which the bins of prompt length begin; the last bin has no end."""
+"""Prompt lengths, in tokens, at which the bins of the report begin; the last bin is open."""
 
 FEW_PROMPTS = 10
-"""Groups with fewer prompts are marked as rough."""
+"""Groups with fewer prompts are marked as rough estimates."""
 
 
 def measure_acceptance(
@@ -33,25 +34,26 @@ def measure_acceptance(
     prompts: Sequence[Prompt],
     block_size: int,
     max_new_tokens: int,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: ProgressCallback = no_progress,
     sampling: Sampling = GREEDY,
 ) -> pd.DataFrame:
-    """Decode prompts and count tokens and passes.
+    """Decode prompts and count tokens and target passes.
 
     Args:
         decoder: The pair's decoder.
         prompts: Held-out prompts.
         block_size: Block size of every pass.
-        max_new_tokens: Budget of each text.
-        progress: Called with the finished prompts and their total.
-        sampling: How tokens are chosen; prompt `i` is decoded with seed `sampling.seed + i`.
+        max_new_tokens: Budget of each text, in tokens.
+        progress: Called after each prompt.
+        sampling: How tokens are chosen. Prompt `i` is decoded with seed `sampling.seed + i`.
 
     Returns:
-        A row per prompt that needed a decode pass: `id, family, language, prompt_tokens, emitted,
-        passes, acceptance_length` (first token excluded, as it comes from prefill)`, repetitive`.
+        One row for each prompt that needs a decode pass, with the columns `id`, `family`,
+        `language`, `prompt_tokens`, `emitted`, `passes`, `acceptance_length` and `repetitive`. The
+        first token of a text comes from prefill and is not counted.
 
     Raises:
-        BlockPilotError: If no prompt needed one.
+        BlockPilotError: If no prompt needs a decode pass.
     """
     records = []
     for index, prompt in enumerate(prompts):
@@ -72,14 +74,14 @@ def measure_acceptance(
                     "repetitive": is_repetitive(result.tokens),
                 }
             )
-        progress(index + 1, len(prompts))
+        progress("acceptance", index + 1, len(prompts))
     if not records:
-        raise BlockPilotError("every prompt ended with its first token; there is nothing to accept")
+        raise BlockPilotError("every text ends with its first token, so nothing can be accepted")
     return pd.DataFrame(records)
 
 
 def summarise_acceptance(frame: pd.DataFrame) -> dict[str, dict[str, float]]:
-    """Acceptance by family and in all, pooled (tokens / passes) and as the mean over prompts."""
+    """Acceptance length by family and in total: pooled (tokens / passes) and mean over prompts."""
     return {**_by(frame, frame["family"]), "all": _summary(frame)}
 
 
@@ -88,15 +90,15 @@ def acceptance_report(
     prompts: Sequence[Prompt],
     block_size: int,
     max_new_tokens: int,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: ProgressCallback = no_progress,
     sampling: Sampling = GREEDY,
 ) -> dict[str, Any]:
     """Measure acceptance on held-out prompts; arguments as for `measure_acceptance`.
 
     Returns:
-        JSON-ready values: `acceptance_length` is what `summarise_acceptance` gives,
+        JSON-ready values: `acceptance_length` is the result of `summarise_acceptance`,
         `by_prompt_tokens` and `by_language` are the same for other groups, `repetitive` is the
-        share of texts that end in a loop, `warnings` says in words what looks wrong.
+        share of texts that end in a loop, and `warnings` lists what looks wrong.
     """
     frame = measure_acceptance(decoder, prompts, block_size, max_new_tokens, progress, sampling)
     names = [f"{low} to {high - 1}" for low, high in itertools.pairwise(LENGTH_EDGES)]
@@ -125,7 +127,7 @@ def acceptance_report(
 
 
 def acceptance_table(report: dict[str, Any]) -> Table:
-    """Render what `acceptance_report` gave, with a note on groups of few prompts."""
+    """Render the result of `acceptance_report`, with a note on groups of few prompts."""
     table = Table(title=f"acceptance length, block size {report['block_size']}, {report['dtype']}")
     for column in ("", "prompts", "pooled", "per prompt"):
         table.add_column(column, justify="right" if column else "left")
@@ -141,7 +143,7 @@ def acceptance_table(report: dict[str, Any]) -> Table:
                 few.append(name)
         table.add_section()
     if few:
-        table.caption = f"fewer than {FEW_PROMPTS} prompts, so rough: {', '.join(few)}"
+        table.caption = f"rough estimates, fewer than {FEW_PROMPTS} prompts: {', '.join(few)}"
     return table
 
 

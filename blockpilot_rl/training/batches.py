@@ -1,8 +1,7 @@
-"""Training batches: many blocks of one sequence denoised in a single drafter pass.
+"""Training batches: one drafter pass denoises many blocks of each sequence.
 
-Each block starts at an anchor token of the response. It sees the target's features strictly before
-the anchor and itself, never another block, so one pass computes exactly what as many decoding
-steps would.
+Each block starts at an anchor token of the response. It sees itself and the target's features
+before the anchor, but no other block, so one pass computes the same as one decoding step per block.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ class Batch:
     """Blocks of several sequences.
 
     Attributes:
-        features: Context, `[batch, context, layers * hidden]`, zero-padded.
+        features: The drafter's context, `[batch, context, layers * hidden]`, zero-padded.
         anchors: Anchor tokens, `[batch, blocks]`.
-        position_ids: Of context and blocks, `[batch, context + blocks * block_size]`.
+        position_ids: Positions of context and blocks, `[batch, context + blocks * block_size]`.
         mask: Which keys each query may see, `[batch, 1, blocks * block_size, context +
             blocks * block_size]`.
-        labels: Token at each masked position, `[batch, blocks, block_size - 1]`, -100 where the
-            response has ended.
+        labels: Token at each masked position, `[batch, blocks, block_size - 1]`; -100 after the end
+            of the response.
         teacher_ids: Draft ids of the target's most probable tokens at each masked position,
             `[batch, blocks, block_size - 1, k]`.
-        teacher_probs: Their probabilities.
+        teacher_probs: Probabilities of these tokens, same shape.
     """
 
     features: torch.Tensor
@@ -41,22 +40,22 @@ class Batch:
     teacher_probs: torch.Tensor
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on a device."""
+        """Copy the batch to a device."""
         return Batch(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
 
 
 @dataclass(frozen=True)
 class TrainingExample:
-    """A sequence of the corpus with the target's distribution reduced to its top tokens.
+    """A sequence of the corpus, with only the top tokens of the target's distribution.
 
     Attributes:
         tokens: Prompt and response, `[n + m]`.
-        features: The target's feature layers at all positions but the last,
+        features: Outputs of the target's feature layers at all positions except the last,
             `[n + m - 1, layers * hidden]`.
         teacher_ids: Draft ids of the most probable next tokens at the same positions,
             `[n + m - 1, k]`.
-        teacher_probs: Their probabilities within the draft vocabulary.
-        prompt_length: `n`.
+        teacher_probs: Probabilities of these tokens within the draft vocabulary, same shape.
+        prompt_length: Number of prompt tokens, `n`.
     """
 
     tokens: torch.Tensor
@@ -70,13 +69,13 @@ class TrainingExample:
 def training_example(
     answer: Continuation, read: Callable[[torch.Tensor], torch.Tensor], top: int
 ) -> TrainingExample:
-    """Read the target's head once, so that training steps need not.
+    """Compute the target's most probable tokens once, before training.
 
     Args:
         answer: The target's answer with its hidden states.
-        read: Reads final-norm states `[n, hidden]` as the target's logits over the draft
+        read: Maps final-norm states `[n, hidden]` to the target's logits over the draft
             vocabulary, `[n, draft_vocab]`.
-        top: Tokens to keep per position.
+        top: Number of tokens to keep per position.
     """
     n = len(answer.prompt_ids)
     logits = read(answer.last[n:]).float()
@@ -99,9 +98,9 @@ def sample_batch(
 
     Args:
         examples: Sequences with responses of at least two tokens.
-        blocks: Blocks per sequence; sequences with fewer possible anchors repeat some.
-        block_size: Anchor and masks together.
-        generator: Source of the anchors.
+        blocks: Blocks per sequence. A sequence with fewer possible anchors repeats some of them.
+        block_size: Tokens per block, the anchor included.
+        generator: Draws the anchors.
     """
     context = max(len(example.tokens) - 1 for example in examples)
     parts = [_lay_out(example, blocks, block_size, context, generator) for example in examples]
@@ -128,7 +127,7 @@ def sample_batch(
 def _lay_out(
     example: TrainingExample, blocks: int, block_size: int, context: int, generator: torch.Generator
 ) -> tuple[torch.Tensor, ...]:
-    """Anchor positions, anchor tokens, labels, teacher ids and probabilities of one sequence."""
+    """Draw anchors; return their positions and tokens, labels, teacher ids and probabilities."""
     length = len(example.tokens)
     possible = length - 1 - example.prompt_length
     order = torch.randperm(possible, generator=generator).repeat(-(-blocks // possible))[:blocks]

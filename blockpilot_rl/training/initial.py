@@ -1,11 +1,12 @@
-"""Where drafter training starts: random weights in the target's shape, or another drafter's."""
+"""The drafter that training starts from: random weights in the target's shape, or a trained one."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -20,23 +21,25 @@ from blockpilot_rl.training.recipe import RecipeConfig
 
 
 def pretrained_drafter(
-    name: str, pair: Pair, config: RecipeConfig
+    name: str, pair: Pair, config: RecipeConfig, mask_token_id: int | None = None
 ) -> tuple[DFlashDraftModel, RecipeConfig]:
     """Load a drafter to train further.
 
     Args:
         name: Hub id or folder.
         pair: The target.
-        config: The recipe; what the drafter already decides in it is replaced.
+        config: The recipe.
+        mask_token_id: The mask token that the drafter must have; None accepts any.
 
     Returns:
-        The drafter in float32, with the recipe's block size and, if it has none, an untrained
-        correction head where the recipe asks for one; and the recipe with the drafter's
-        layers, target layers and draft vocabulary.
+        The drafter in float32 with the recipe's block size, and the recipe with the drafter's
+        shape. If the recipe asks for a correction head and the drafter has none, the drafter gets
+        an untrained one.
 
     Raises:
-        BlockPilotError: If it cannot be loaded, does not fit the target, has its own embeddings or
-            head, which this recipe does not train, or a correction head of another rank.
+        BlockPilotError: If the drafter cannot be loaded, does not fit the target, has another shape
+            or mask token than the recipe states, or has embeddings or a head of its own, which this
+            recipe does not train.
     """
     drafter = load_drafter(name, torch.float32, "cpu")
     check_fit(pair.target, drafter, pair.tokenizer)
@@ -46,10 +49,16 @@ def pretrained_drafter(
             f"drafter {name} has its own {' and '.join(own)}; training starts only from drafters "
             "that share the target's"
         )
-    shape = drafter.config
-    assert shape.target_layer_ids is not None
-    shape.block_size = config.block_size
-    has, wanted = shape.correction_rank, config.correction_rank
+    found = drafter.config
+    assert found.target_layer_ids is not None
+    shape: dict[str, Any] = {
+        "layers": found.num_hidden_layers,
+        "target_layer_ids": tuple(found.target_layer_ids),
+        "draft_vocab_size": found.draft_vocab_size or found.vocab_size,
+    }
+    _check_shape(name, {**shape, "mask_token_id": found.mask_token_id}, config, mask_token_id)
+    found.block_size = config.block_size
+    has, wanted = found.correction_rank, config.correction_rank
     if has is not None and wanted not in (0, has):
         raise BlockPilotError(
             f"drafter {name} has a correction head of rank {has}, not {wanted}; leave "
@@ -59,17 +68,25 @@ def pretrained_drafter(
         with _seeded(config):
             drafter.add_correction(wanted)
     return drafter, dataclasses.replace(
-        config,
-        init=name,
-        layers=shape.num_hidden_layers,
-        correction_rank=shape.correction_rank or 0,
-        target_layer_ids=tuple(shape.target_layer_ids),
-        draft_vocab_size=shape.draft_vocab_size or shape.vocab_size,
+        config, init=name, correction_rank=found.correction_rank or 0, **shape
     )
 
 
+def _check_shape(
+    name: str, found: Mapping[str, Any], config: RecipeConfig, mask_token_id: int | None
+) -> None:
+    """Refuse a recipe whose stated shape is not that of the drafter that training starts from."""
+    wanted = {**config.shape, "mask_token_id": mask_token_id}
+    for option, value in wanted.items():
+        if value is not None and value != found[option]:
+            raise BlockPilotError(
+                f"drafter {name} has {option} {found[option]}, not {value}; training does not "
+                f"change it, so leave {option} out"
+            )
+
+
 def choose_mask_token(pair: Pair, answers: Sequence[Continuation]) -> int:
-    """Find a special token of the target that no text uses.
+    """Find a special token of the target that no answer uses.
 
     Raises:
         BlockPilotError: If there is none.
@@ -85,7 +102,8 @@ def choose_mask_token(pair: Pair, answers: Sequence[Continuation]) -> int:
     ]
     if not free:
         raise BlockPilotError(
-            f"target {pair.target_name} has no unused special token; name one with --mask-token-id"
+            f"target {pair.target_name} has no unused special token; set mask_token_id to a "
+            "token that no text uses"
         )
     return max(free)
 
@@ -101,13 +119,17 @@ def new_drafter(
         mask_token_id: Token of the target's vocabulary that never occurs in text.
         config: The recipe.
     """
+    config = config.with_default_shape()
+    assert config.layers is not None
+    assert config.target_layer_ids is not None
+    assert config.draft_vocab_size is not None
     shape = pair.target.config
     counts = Counter[int](pair.stop_token_ids)
     for answer in answers:
         counts.update(answer.output_ids.tolist())
     vocabulary = shape.vocab_size
     size = min(config.draft_vocab_size, vocabulary)
-    # Tokens that never occurred fill up the vocabulary in order of their id.
+    # Tokens that do not occur fill the rest of the vocabulary in order of their id.
     ranked = [token for token, _ in counts.most_common(size)]
     ranked += [token for token in range(vocabulary) if token not in counts][: size - len(ranked)]
     drafter_config = DFlashConfig(
@@ -141,7 +163,7 @@ def new_drafter(
 
 @contextmanager
 def _seeded(config: RecipeConfig) -> Iterator[None]:
-    """Let modules draw their initial weights by the recipe's seed."""
+    """Draw initial weights with the recipe's seed, without changing the global random state."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         yield

@@ -1,12 +1,13 @@
-"""The drafter recipe: what is optimised, and how training goes on after a stop.
+"""The training recipe of a drafter: the loss, the optimisers, and checkpoints.
 
 The loss at a masked position mixes cross-entropy on the target's token with distillation of the
-target's distribution, and decays along the block, as later positions matter only if all earlier
-ones were accepted (DFlash: weight `exp(-(k - 1) / gamma)` at position `k`).
+target's distribution. It decays along the block, because later positions matter only if all earlier
+ones are accepted (DFlash: weight `exp(-(k - 1) / gamma)` at position `k`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,82 +24,94 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_write
 from blockpilot_rl.models.drafter import DFlashDraftModel
 from blockpilot_rl.models.pairs import Pair
+from blockpilot_rl.options import check_options, option
 from blockpilot_rl.training.batches import Batch, sample_batch, training_example
+
+DEFAULT_SHAPE = {"layers": 3, "target_layer_ids": (1, 9, 18, 27), "draft_vocab_size": 8192}
+"""Shape of a drafter that starts from random weights, where the recipe does not state it."""
 
 
 @dataclass(frozen=True)
 class RecipeConfig:
     """How to train a drafter.
 
-    Attributes:
-        steps: Optimiser steps; the learning rate decays to zero over them.
-        sequences: Sequences per step.
-        queries: Positions that are denoised per sequence and step, anchors included.
-        block_sizes: Block size of each step, in rotation; the largest is the drafter's own.
-        learning_rate: Peak of the cosine schedule.
-        warmup: Steps of linear warm-up.
-        weight_decay: Of the matrices.
-        distillation: Share of the loss that follows the target's distribution.
-        teacher_top: Tokens of the target's distribution that are kept for it.
-        gamma: Decay length of the position weights, in positions.
-        layers: Drafter layers.
-        target_layer_ids: 0-based target layers whose outputs are the features.
-        draft_vocab_size: Most frequent response tokens that may be drafted.
-        correction_rank: Rank of the drafter's `CorrectionHead`; 0 for none.
-        init: Name of the drafter whose weights training starts from; None for random ones.
-        seed: Of initial weights and batches.
-        checkpoint_every: Steps between checkpoints.
+    `layers`, `target_layer_ids` and `draft_vocab_size` default to `DEFAULT_SHAPE`, or to the shape
+    of the drafter that training starts from.
     """
 
-    steps: int = 1800
-    sequences: int = 8
-    queries: int = 256
-    block_sizes: tuple[int, ...] = (16, 8, 4, 8, 16, 8)
-    learning_rate: float = 3e-3
-    warmup: int = 50
-    weight_decay: float = 0.1
-    distillation: float = 0.6
-    teacher_top: int = 16
-    gamma: float = 4.0
-    layers: int = 3
-    target_layer_ids: tuple[int, ...] = (1, 9, 18, 27)
-    draft_vocab_size: int = 8192
-    correction_rank: int = 0
-    init: str | None = None
-    seed: int = 0
-    checkpoint_every: int = 50
+    steps: int = option(1800, help="optimiser steps; the learning rate decays over them", minimum=1)
+    sequences: int = option(8, help="sequences per step", minimum=1)
+    queries: int = option(
+        256, help="positions to denoise per sequence and step, anchors included", minimum=1
+    )
+    block_sizes: tuple[int, ...] = option(
+        (16, 8, 4, 8, 16, 8),
+        help="block size of each step, in rotation; the largest becomes the drafter's own",
+    )
+    learning_rate: float = option(3e-3, help="peak of the cosine schedule", above=0, below=math.inf)
+    warmup: int = option(50, help="steps of linear warm-up", minimum=0)
+    weight_decay: float = option(0.1, help="weight decay of the matrices", minimum=0)
+    distillation: float = option(
+        0.6, help="share of the loss that follows the target's distribution", minimum=0, maximum=1
+    )
+    teacher_top: int = option(
+        16, help="most probable tokens of the target to distil at each position", minimum=1
+    )
+    gamma: float = option(
+        4.0, help="decay length of the position weights, in positions", above=0, below=math.inf
+    )
+    layers: int | None = option(None, help="drafter layers (default: 3)", minimum=1)
+    target_layer_ids: tuple[int, ...] | None = option(
+        None, help="0-based target layers to read (default: 1,9,18,27)"
+    )
+    draft_vocab_size: int | None = option(
+        None, help="tokens that may be drafted, the most frequent ones (default: 8192)", minimum=1
+    )
+    correction_rank: int = option(
+        0,
+        help="rank of a head that corrects each draft by the token before it; 0 adds none",
+        minimum=0,
+    )
+    init: str | None = option(None, help="drafter to start from (default: random weights)")
+    seed: int = option(
+        0, help="random seed of the initial weights and the batches", minimum=0, maximum=2**32 - 1
+    )
+    checkpoint_every: int = option(50, help="steps between checkpoints", minimum=1)
 
     def __post_init__(self) -> None:
-        """Check the ranges.
+        """Check the values.
 
         Raises:
-            BlockPilotError: If a value is out of range.
+            BlockPilotError: If a value is not allowed.
         """
-        positive = ("steps", "sequences", "layers", "draft_vocab_size", "gamma", "learning_rate")
-        for name in (*positive, "checkpoint_every", "teacher_top"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise BlockPilotError(f"{name} must be positive, not {getattr(self, name)}")
-        if not 0 <= self.seed < 2**32:
-            raise BlockPilotError(f"seed must be 0 or more and below 2**32, not {self.seed}")
-        if not self.target_layer_ids:
+        check_options(self)
+        if self.target_layer_ids is not None and not self.target_layer_ids:
             raise BlockPilotError("target_layer_ids must name at least one layer")
         if not self.block_sizes or min(self.block_sizes) < 2:
             raise BlockPilotError(f"block_sizes {self.block_sizes} must be at least 2 each")
         if self.queries < self.block_size:
-            raise BlockPilotError(f"queries {self.queries} must hold a block of {self.block_size}")
-        if self.correction_rank < 0:
-            raise BlockPilotError(f"correction_rank must be 0 or more, not {self.correction_rank}")
-        if not 0 <= self.distillation <= 1:
-            raise BlockPilotError(f"distillation must be in [0, 1], not {self.distillation}")
+            raise BlockPilotError(
+                f"queries {self.queries} must be at least the largest block size, {self.block_size}"
+            )
 
     @property
     def block_size(self) -> int:
         """Block size of the drafter."""
         return max(self.block_sizes)
 
+    @property
+    def shape(self) -> dict[str, Any]:
+        """The values of `DEFAULT_SHAPE` that the recipe states."""
+        values = {name: getattr(self, name) for name in DEFAULT_SHAPE}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def with_default_shape(self) -> RecipeConfig:
+        """This recipe with every unstated value of the shape taken from `DEFAULT_SHAPE`."""
+        return dataclasses.replace(self, **{**DEFAULT_SHAPE, **self.shape})
+
 
 _CHECKPOINT = {"config", "step", "drafter", "optimizers"}
-"""What a checkpoint tells."""
+"""Keys of a checkpoint."""
 
 
 def _optimizers(
@@ -106,8 +119,8 @@ def _optimizers(
 ) -> tuple[torch.optim.Optimizer, ...]:
     """Muon for the matrices, AdamW for the norms.
 
-    Muon (Jordan et al., 2024) left the first plateau in half of AdamW's time, the costlier steps
-    included.
+    Muon (Jordan et al., 2024) leaves the first plateau in half the time of AdamW, although its
+    steps cost more.
     """
     matrices = [p for p in drafter.parameters() if p.dim() > 1]
     vectors = [p for p in drafter.parameters() if p.dim() == 1]
@@ -124,21 +137,21 @@ def _optimizers(
 def _teacher_logits(
     target: TargetForward, ids: torch.Tensor | None, head: torch.Tensor, last: torch.Tensor
 ) -> torch.Tensor:
-    """The target's logits over the draft vocabulary, whose rows of the head are `head`."""
+    """The target's logits over the draft vocabulary; `head` holds its rows of the head."""
     if isinstance(target, LeanForward):
         return F.linear(last.to(head), head)
-    # Other families may add a bias, scale or cap.
+    # Other families may add a bias, a scale or a cap.
     logits = target.logits(last.to(target.head))
     return logits if ids is None else logits[:, ids]
 
 
 class Trainer:
-    """Trains a drafter on a corpus, step by step, with checkpoints that continue exactly.
+    """Trains a drafter on a corpus, step by step, with checkpoints that resume exactly.
 
-    Every step draws its batch from `(seed, step)` alone, so that a resumed run sees what an
-    unbroken one would. Feature columns are divided by their root mean square while training (a few
-    columns of a language model are hundreds of times larger than the rest); `export` folds the
-    division into `fc`, which leaves the standard format.
+    The batch of a step depends on `(seed, step)` only, so a resumed run sees the same batches as an
+    uninterrupted one. During training each feature column is divided by its root mean square,
+    because a few columns of a language model are hundreds of times larger than the rest. `export`
+    folds the division into `fc`, so the exported drafter has the standard format.
     """
 
     def __init__(
@@ -148,13 +161,13 @@ class Trainer:
         answers: Sequence[Continuation],
         config: RecipeConfig,
     ) -> None:
-        """Prepare the optimiser and the frozen rows of the target's embeddings.
+        """Prepare the examples, the optimisers and the frozen embeddings of the target.
 
         Args:
-            drafter: What to train, in place.
+            drafter: The drafter to train, in place.
             pair: The target.
             answers: The corpus.
-            config: The recipe; where it names an `init`, `fc` is taken to read unscaled features.
+            config: The recipe. If it names an `init`, the drafter's `fc` reads unscaled features.
 
         Raises:
             BlockPilotError: If no answer has two tokens.
@@ -165,9 +178,10 @@ class Trainer:
         module.to(self.device).float().train()
         self.config = config
         self.step = 0
-        target = target_forward(pair.target, list(config.target_layer_ids))
+        drafter_config: Any = drafter.config
+        target = target_forward(pair.target, list(drafter_config.target_layer_ids))
         tokens = torch.arange(target.vocab_size, device=self.device)
-        # As decoding embeds them: some targets scale their embeddings.
+        # Embedded as in decoding, because some targets scale their embeddings.
         self.embedding: torch.Tensor = target.embed(tokens[None])[0].detach().float()
         self.mask_embedding = self.embedding[drafter.config.mask_token_id]
         ids = drafter.draft_token_ids
@@ -193,7 +207,7 @@ class Trainer:
         self.optimizers = _optimizers(self.drafter, config)
 
     def learning_rate(self, step: int) -> float:
-        """Learning rate of a step: linear warm-up, then cosine to zero."""
+        """Learning rate of a step: linear warm-up, then cosine decay to zero."""
         config = self.config
         if step < config.warmup:
             return config.learning_rate * (step + 1) / config.warmup
@@ -201,7 +215,7 @@ class Trainer:
         return config.learning_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
 
     def batch(self, step: int) -> Batch:
-        """The batch of a step: sequences of a shuffled epoch, anchors drawn anew."""
+        """The batch of a step: sequences of a shuffled epoch with newly drawn anchors."""
         count, total = self.config.sequences, len(self.examples)
         first = step * count
         chosen = []
@@ -236,7 +250,7 @@ class Trainer:
         hidden: torch.Tensor = output.last_hidden_state.view(rows, blocks, size, -1)[:, :, 1:]
         if self.drafter.correction is None:
             return hidden
-        # Drafts are judged only behind right ones, so the text itself stands before each mask.
+        # A draft counts only if all drafts before it are right, so the text precedes each mask.
         before = torch.cat([batch.anchors[..., None], batch.labels[..., :-1].clamp(min=0)], dim=-1)
         corrected: torch.Tensor = self.drafter.correction(hidden, self.embedding[before])
         return corrected
@@ -246,7 +260,7 @@ class Trainer:
         with torch.autocast(self.device.type, dtype=torch.bfloat16):
             logits = F.linear(self.draft_hidden(batch), self.head)
         real = batch.labels >= 0
-        # Index -1 is the extra last entry, which stands for no label.
+        # Index -1 is the extra last entry, which means no label.
         labels = self.label_of[batch.labels.clamp(min=-1)]
         log_probs = F.log_softmax(logits.float(), dim=-1)
         cross = -log_probs.gather(-1, labels.clamp(min=0)[..., None])[..., 0] * (labels >= 0)
@@ -260,12 +274,16 @@ class Trainer:
         return total.sum() / weight.sum(), accuracy
 
     def train_step(self) -> tuple[float, list[float]]:
-        """Take one step; returns the loss and the accuracy at each masked position."""
+        """Take one step and return the loss and the accuracy at each masked position.
+
+        Raises:
+            BlockPilotError: If the loss is not finite.
+        """
         loss, accuracy = self.loss(self.batch(self.step))
         if not bool(loss.isfinite()):
             raise BlockPilotError(
-                f"the loss of step {self.step + 1} is not finite: training has diverged; lower "
-                "--learning-rate"
+                f"the loss of step {self.step + 1} is not finite: training has diverged; lower the "
+                "learning rate"
             )
         for parameter in self.drafter.parameters():
             parameter.grad = None
@@ -279,11 +297,14 @@ class Trainer:
         return loss.item(), accuracy.tolist()
 
     def run(self, checkpoint: Path, log: Callable[[int, float, list[float]], None]) -> None:
-        """Train to the end, from the checkpoint if there is one.
+        """Train to the end, starting from the checkpoint if there is one.
 
         Args:
-            checkpoint: File to continue from and to write every `checkpoint_every` steps.
+            checkpoint: File to resume from and to write every `checkpoint_every` steps.
             log: Called after each step with its number, loss and accuracies.
+
+        Raises:
+            BlockPilotError: If the checkpoint cannot be read or written, or training diverges.
         """
         if checkpoint.exists():
             self.load(checkpoint)
@@ -294,7 +315,11 @@ class Trainer:
                 self.save(checkpoint)
 
     def save(self, path: Path) -> None:
-        """Write everything that the next step depends on, atomically."""
+        """Write a checkpoint atomically.
+
+        Raises:
+            BlockPilotError: If it cannot be written.
+        """
         state = {
             "config": self.config,
             "step": self.step,
@@ -305,32 +330,32 @@ class Trainer:
             torch.save(state, partial)
 
     def load(self, path: Path) -> None:
-        """Continue from a checkpoint.
+        """Resume from a checkpoint.
 
         Raises:
-            BlockPilotError: If it is of another recipe or cannot be read.
+            BlockPilotError: If it cannot be read or belongs to another recipe.
         """
-        mend = "remove it to start anew, or name another folder"
+        fix = "remove it to start over, or name another folder"
         try:
             with torch.serialization.safe_globals([RecipeConfig]):
                 state = torch.load(path, map_location=self.device, weights_only=True)
         except Exception as error:  # torch raises many kinds, with pages of advice
-            raise BlockPilotError(f"checkpoint {path} cannot be read; {mend}") from error
+            raise BlockPilotError(f"checkpoint {path} cannot be read; {fix}") from error
         if not isinstance(state, dict) or not state.keys() >= _CHECKPOINT:
             raise BlockPilotError(
-                f"{path} is no checkpoint: it must have {', '.join(sorted(_CHECKPOINT))}; {mend}"
+                f"{path} is not a checkpoint: it must have {', '.join(sorted(_CHECKPOINT))}; {fix}"
             )
         if state["config"] != self.config:
             raise BlockPilotError(
-                f"checkpoint {path} was made with another recipe; give the same options to "
-                "continue it, or another folder to start anew"
+                f"checkpoint {path} was made with another recipe; use the same options to resume "
+                "it, or another folder to start over"
             )
         try:
             self.drafter.load_state_dict(state["drafter"])
             for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
                 optimizer.load_state_dict(saved)
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise BlockPilotError(f"checkpoint {path} does not fit the drafter; {mend}") from error
+            raise BlockPilotError(f"checkpoint {path} does not fit the drafter; {fix}") from error
         self.step = state["step"]
 
     def export(self) -> DFlashDraftModel:

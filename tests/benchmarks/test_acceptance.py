@@ -36,7 +36,7 @@ def test_files_of_prompts(tiny, tmp_path, capsys):
     [
         (["--prompts", "0"], "--prompts must be at least 1"),
         (["--prompts", "nowhere.txt"], "cannot read prompts from nowhere.txt"),
-        (["--limit", "3"], "--limit must be at least 1, and is for a file of prompts"),
+        (["--limit", "3"], "--limit must be at least 1 and needs a file of prompts"),
         (["--groups", "long,shrt"], "unknown group 'shrt'. Did you mean 'short'?"),
         (["--temperature", "-1"], "temperature must be 0 or more"),
         (["--draft", "best"], "'best' is not one of shared, argmax"),

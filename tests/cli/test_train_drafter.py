@@ -8,10 +8,11 @@ import torch
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from blockpilot_rl.cli.train_drafter import main
+from blockpilot_rl.cli.train_drafter import TrainDrafterConfig, main
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.prompts.sources import builtin_suite
+from blockpilot_rl.training import train_drafter
 from blockpilot_rl.training.acceptance import measure_acceptance, summarise_acceptance
 from blockpilot_rl.training.recipe import Trainer
 from tests.tiny_pair import MASK, encode, tiny_target, tiny_tokenizer
@@ -106,7 +107,7 @@ def test_parts_of_the_corpus_and_then_the_whole(target, finished, tmp_path, caps
     assert_same(weights(out), weights(finished))
 
 
-def test_a_run_that_was_killed_goes_on(target, finished, tmp_path, monkeypatch):
+def test_a_run_that_was_killed_resumes(target, finished, tmp_path, monkeypatch):
     out = tmp_path / "run"
     step = Trainer.train_step
 
@@ -134,17 +135,68 @@ def test_a_finished_run_is_not_trained_again(target, finished, tmp_path, monkeyp
     assert_same(weights(out), weights(finished))
 
 
-def test_goes_on_from_another_drafter(target, finished, tmp_path):
-    """A step at a learning rate of almost nothing leaves the drafter that it started from."""
+def test_starts_from_another_drafter(target, finished, tmp_path):
+    """A step at a learning rate of almost nothing does not change the initial drafter."""
     out, start = tmp_path / "run", finished / "drafter"
     changes = {"init": str(start), "steps": "1", "learning_rate": "1e-9", "seed": "7"}
-    assert train(target, out, **changes, layers="3", draft_vocab_size="20") == 0
+    assert train(target, out, **changes) == 0
     recipe = json.loads((out / "drafter" / "acceptance.json").read_text())["recipe"]
     assert (recipe["init"], recipe["layers"], recipe["draft_vocab_size"]) == (str(start), 1, 40)
     ours, theirs = weights(out), weights(finished)
     assert ours.keys() == theirs.keys()
     for name in ours:
         torch.testing.assert_close(ours[name], theirs[name], atol=1e-4, rtol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layers": "5"}, "has layers 1, not 5; training does not change it, so leave layers out"),
+        ({"layers": "3"}, "has layers 1, not 3"),
+        ({"draft_vocab_size": "20"}, "has draft_vocab_size 40, not 20"),
+        ({"target_layer_ids": "0,1"}, "has target_layer_ids (0, 2), not (0, 1)"),
+        ({"mask_token_id": str(MASK - 1)}, f"has mask_token_id {MASK}, not {MASK - 1}"),
+    ],
+)
+def test_a_shape_that_the_initial_drafter_does_not_have_is_refused(
+    target, finished, tmp_path, capsys, changes, message
+):
+    out = tmp_path / "run"
+    assert train(target, out, init=str(finished / "drafter"), **changes) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not out.exists()
+
+
+def test_a_shape_that_is_not_stated_is_that_of_the_initial_drafter(target, finished, tmp_path):
+    shape = ("--layers", "--target-layer-ids", "--draft-vocab-size", "--mask-token-id")
+    flags = {**QUICK, "--init": str(finished / "drafter"), "--steps": "1"}
+    words = [word for name in flags.keys() - set(shape) for word in (name, flags[name])]
+    out = tmp_path / "run"
+    assert main(["--target", str(target), "--out", str(out), *words]) == 0
+    recipe = json.loads((out / "drafter" / "acceptance.json").read_text())["recipe"]
+    assert (recipe["layers"], recipe["target_layer_ids"]) == (1, [0, 2])
+    assert recipe["draft_vocab_size"] == 40
+
+
+def test_the_workflow_runs_from_python(target, finished, tmp_path):
+    seen = []
+    config = TrainDrafterConfig(
+        out=str(tmp_path / "run"),
+        target=str(target),
+        **{
+            name[2:].replace("-", "_"): int(value) if value.isdecimal() else value
+            for name, value in QUICK.items()
+        },
+    ).training()
+    result = train_drafter(config, lambda *step: seen.append(step))
+    assert result.folder == config.drafter_folder
+    assert result.report["acceptance_length"]["all"]["prompts"] == 4
+    assert_same(weights(tmp_path / "run"), weights(finished))
+    assert seen[-1] == ("acceptance", 4, 4)
+    assert ("train", 5, 5) in seen
+    assert any(task == "corpus" and done == total for task, done, total in seen)
 
 
 def test_what_else_lies_in_the_drafters_folder_stays(target, finished, tmp_path, capsys):
@@ -187,17 +239,17 @@ def test_other_options_in_the_same_folder_are_refused(
         ({"block_sizes": ""}, "--block-sizes must be whole numbers"),
         ({"mask_token_id": "64"}, "64 is outside the target's vocabulary"),
         ({"mask_token_id": "1"}, "1 is the target's pad_token_id"),
-        ({"steps": "0"}, "steps must be positive"),
-        ({"layers": "0"}, "layers must be positive"),
-        ({"queries": "2"}, "queries 2 must hold a block of 4"),
-        ({"report_prompts": "0"}, "--report-prompts must be positive"),
-        ({"max_new_tokens": "1"}, "--max-new-tokens must be at least 2"),
+        ({"steps": "0"}, "steps must be at least 1, got 0"),
+        ({"layers": "0"}, "layers must be at least 1, got 0"),
+        ({"queries": "2"}, "queries 2 must be at least the largest block size, 4"),
+        ({"report_prompts": "0"}, "report_prompts must be at least 1"),
+        ({"max_new_tokens": "1"}, "max_new_tokens must be at least 2"),
         ({"max_new_tokens": "4096"}, "no room for a prompt in the target's 4096 positions"),
         ({"suite_size": "-1"}, "size of the built-in suite is -1"),
         ({"groups": "english,latin"}, "unknown group 'latin'"),
-        ({"skip": "-1"}, "--skip -1 must leave some of the"),
-        ({"skip": "70", "suite_size": "70"}, "--skip 70 must leave some of the 70 prompts"),
-        ({"correction_rank": "-1"}, "correction_rank must be 0 or more"),
+        ({"skip": "-1"}, "skip -1 must leave some of the"),
+        ({"skip": "70", "suite_size": "70"}, "skip 70 must leave some of the 70 prompts"),
+        ({"correction_rank": "-1"}, "correction_rank must be at least 0"),
         ({"part": "2/1"}, "--part must be I/N"),
         ({"block_sizes": "4,4096", "queries": "5000"}, "leave no room for a prompt"),
         ({"init": "./nowhere"}, "drafter './nowhere' is neither a folder nor a hub id"),

@@ -36,7 +36,7 @@ def test_it_is_what_real_decoding_accepts(trained):
     """Good training accuracy can go with poor acceptance (sgl-project/SpecForge#533)."""
     decoder, seen = Decoder(trained), []
     frame = measure_acceptance(decoder, SUITE, 8, 30, lambda *at: seen.append(at))
-    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert seen == [("acceptance", done, 4) for done in (1, 2, 3, 4)]
     assert frame["id"].tolist() == [prompt.id for prompt in SUITE]
     for text, row in zip(PROMPTS, frame.itertuples(), strict=True):
         ids = encode(trained, text)
@@ -59,7 +59,7 @@ def test_texts_that_need_no_pass_are_left_out(trained):
     frame = measure_acceptance(decoder, SUITE, 8, 30)
     assert SUITE[1].id not in set(frame["id"])
     assert len(frame) == 3
-    with pytest.raises(BlockPilotError, match="every prompt ended with its first token"):
+    with pytest.raises(BlockPilotError, match="every text ends with its first token"):
         measure_acceptance(decoder, SUITE[1:2], 8, 30)
 
 
@@ -89,7 +89,7 @@ def test_a_report_groups_by_family_length_and_language(trained):
     console = Console(width=100)
     with console.capture() as capture:
         console.print(acceptance_table(report))
-    assert "fewer than 10 prompts, so rough: a, h, l, o, 0 to 63 tokens" in " ".join(
+    assert "rough estimates, fewer than 10 prompts: a, h, l, o, 0 to 63 tokens" in " ".join(
         capture.get().split()
     )
 

@@ -252,7 +252,7 @@ def test_foreign_and_broken_checkpoints(pair, texts, tmp_path):
     assert "weights_only" not in str(no.value)
     for state in ([], {}, {"config": FEW}):
         torch.save(state, file)
-        with pytest.raises(BlockPilotError, match=r"is no checkpoint: .*; remove it to start"):
+        with pytest.raises(BlockPilotError, match=r"is not a checkpoint: .*; remove it to start"):
             new_trainer(pair, texts).load(file)
     torch.save({"config": FEW, "step": 3, "drafter": {}, "optimizers": []}, file)
     with pytest.raises(BlockPilotError, match=r"does not fit the drafter; remove it to start"):
@@ -275,13 +275,13 @@ def test_export_folds_the_scale_of_the_features(pair, texts):
     assert 0.3 < spread.min() < spread.max() < 3
 
 
-def test_training_goes_on_from_an_exported_drafter(pair, texts, tmp_path):
-    """Its first logits are those that the exported drafter gives, for whatever feature scale."""
+def test_training_starts_from_an_exported_drafter(pair, texts, tmp_path):
+    """Its first logits equal those of the exported drafter, whatever the feature scale is."""
     first = new_trainer(pair, texts)
     for _ in range(3):
         first.train_step()
     first.export().save_pretrained(tmp_path / "drafter")
-    asked = dataclasses.replace(FEW, layers=7, block_sizes=(4, 2))
+    asked = dataclasses.replace(FEW, layers=None, block_sizes=(4, 2))
     drafter, config = pretrained_drafter(str(tmp_path / "drafter"), pair, asked)
     assert config.layers == FEW.layers
     assert config.draft_vocab_size == FEW.draft_vocab_size
@@ -382,7 +382,7 @@ def test_the_mask_is_a_token_that_no_text_uses(tiny, texts):
     assert choose_mask_token(pair, [free]) == extra[1]
     assert choose_mask_token(pair, [used]) == extra[0]
     everything = dataclasses.replace(texts[0], output_ids=torch.arange(VOCABULARY))
-    with pytest.raises(BlockPilotError, match="no unused special token; name one with --mask"):
+    with pytest.raises(BlockPilotError, match="no unused special token; set mask_token_id"):
         choose_mask_token(pair, [everything])
 
 
@@ -396,17 +396,17 @@ def test_answers_of_one_token_are_left_out(pair, texts):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"steps": 0}, "steps must be positive, not 0"),
-        ({"learning_rate": math.inf}, "learning_rate must be positive, not inf"),
-        ({"learning_rate": math.nan}, "learning_rate must be positive, not nan"),
-        ({"seed": -1}, "seed must be 0 or more"),
-        ({"learning_rate": -1.0}, "learning_rate must be positive"),
-        ({"gamma": 0.0}, "gamma must be positive"),
-        ({"checkpoint_every": 0}, "checkpoint_every must be positive"),
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"learning_rate": math.inf}, "learning_rate must be above 0 and below inf, got inf"),
+        ({"learning_rate": math.nan}, "learning_rate must be above 0 and below inf, got nan"),
+        ({"seed": -1}, "seed must be at least 0"),
+        ({"learning_rate": -1.0}, "learning_rate must be above 0"),
+        ({"gamma": 0.0}, "gamma must be above 0"),
+        ({"checkpoint_every": 0}, "checkpoint_every must be at least 1"),
         ({"block_sizes": ()}, "must be at least 2 each"),
         ({"block_sizes": (8, 1)}, "must be at least 2 each"),
-        ({"queries": 7}, "queries 7 must hold a block of 8"),
-        ({"distillation": 1.5}, r"distillation must be in \[0, 1\]"),
+        ({"queries": 7}, "queries 7 must be at least the largest block size, 8"),
+        ({"distillation": 1.5}, "distillation must be at least 0 and at most 1"),
         ({"target_layer_ids": ()}, "at least one layer"),
     ],
 )
@@ -446,7 +446,7 @@ def test_a_correction_head_is_added_once_and_kept(pair, texts, tmp_path):
         pretrained_drafter(str(tmp_path / "corrected"), pair, asked)
 
 
-def test_a_corrected_run_goes_on_exactly(pair, texts, tmp_path):
+def test_a_corrected_run_resumes_exactly(pair, texts, tmp_path):
     config = dataclasses.replace(FEW, correction_rank=4)
     whole, half = new_trainer(pair, texts, config), new_trainer(pair, texts, config)
     whole.run(tmp_path / "whole.pt", lambda *_: None)

@@ -1,0 +1,213 @@
+"""The workflow of drafter training: regenerate the target's answers, train, measure acceptance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch.utils.tensorboard import SummaryWriter
+
+from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.forward import target_forward
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.files import atomic_directory, write_json
+from blockpilot_rl.models.drafter import DFlashDraftModel
+from blockpilot_rl.models.fit import check_layer_ids, check_mask_token
+from blockpilot_rl.models.pairs import Pair, load_pair
+from blockpilot_rl.options import check_options, option
+from blockpilot_rl.progress import ProgressCallback, no_progress
+from blockpilot_rl.prompts.sources import GROUPS, Prompt, builtin_suite
+from blockpilot_rl.sweeps.continuations import ContinuationStore
+from blockpilot_rl.training.acceptance import acceptance_report
+from blockpilot_rl.training.initial import choose_mask_token, new_drafter, pretrained_drafter
+from blockpilot_rl.training.recipe import RecipeConfig, Trainer
+
+_LOGGED_POSITIONS = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True)
+class DrafterTrainingConfig:
+    """What to train a drafter for, on which prompts, and how."""
+
+    out: str = option(
+        help="folder for the corpus, the checkpoint and the finished drafter", metavar="DIR"
+    )
+    target: str | None = option(None, help="hub id, folder or GGUF file (default: SmolLM2-135M)")
+    device: str = option("cpu", help="where the target runs")
+    dtype: str = option("bfloat16", help="dtype of the target: float32, bfloat16 or float16")
+    suite_size: int = option(
+        12000, help="prompts of the built-in suite to answer, from its drafter split"
+    )
+    groups: tuple[str, ...] = option(
+        ("english",),
+        help=f"groups of the suite to mix, for the corpus and the report, of {', '.join(GROUPS)}",
+    )
+    skip: int = option(
+        0, help="prompts to leave out at the start of the split, such as those init has seen"
+    )
+    max_new_tokens: int = option(128, help="budget of each answer, in tokens", minimum=2)
+    part: tuple[int, int] = option(
+        (0, 1), help="make only this part of the corpus, counted from 0, of so many; then stop"
+    )
+    recipe: RecipeConfig = field(default_factory=RecipeConfig)
+    mask_token_id: int | None = option(
+        None, help="token that stands for a mask (default: an unused special token)"
+    )
+    report_prompts: int = option(40, help="held-out prompts of the acceptance report", minimum=1)
+
+    def __post_init__(self) -> None:
+        """Check everything that needs no model.
+
+        Raises:
+            BlockPilotError: If a value is not allowed.
+        """
+        check_options(self)
+        self.prompts("drafter", 0)
+        index, count = self.part
+        if not 0 <= index < count:
+            raise BlockPilotError(f"part {index} of {count} does not exist; parts start at 0")
+        if self.skip < 0 or 0 < self.suite_size <= self.skip:
+            raise BlockPilotError(
+                f"skip {self.skip} must leave some of the {self.suite_size} prompts of the suite"
+            )
+        if self.recipe.init is not None and _same_place(self.recipe.init, self.drafter_folder):
+            raise BlockPilotError(
+                f"init {self.recipe.init} is where the new drafter goes; choose another out folder"
+            )
+
+    @property
+    def drafter_folder(self) -> Path:
+        """Folder of the finished drafter."""
+        return Path(self.out) / "drafter"
+
+    def prompts(self, split: str, count: int) -> list[Prompt]:
+        """The first prompts of a split of the suite.
+
+        Raises:
+            BlockPilotError: If the suite has fewer prompts, or a group is unknown.
+        """
+        return builtin_suite(count, splits=[split], groups=self.groups)
+
+
+@dataclass(frozen=True)
+class DrafterTrainingResult:
+    """The result of `train_drafter`.
+
+    Attributes:
+        folder: Folder of the finished drafter; None if only a part of the corpus was made.
+        recipe: The recipe with its shape filled in.
+        report: The acceptance report, as `acceptance_report` describes it; None without a drafter.
+    """
+
+    folder: Path | None
+    recipe: RecipeConfig
+    report: dict[str, Any] | None
+
+
+def train_drafter(
+    config: DrafterTrainingConfig, progress: ProgressCallback | None = None
+) -> DrafterTrainingResult:
+    """Train a DFlash drafter for a target.
+
+    The target answers the prompts, the drafter learns from the answers, and its acceptance length
+    is measured on held-out prompts. All files are in `config.out`; calling the function again with
+    the same config resumes where it was stopped.
+
+    Args:
+        config: What to train and how.
+        progress: Called with the tasks `corpus`, `train` and `acceptance`.
+
+    Raises:
+        BlockPilotError: If the target, the initial drafter or the output folder is not usable, or
+            training diverges.
+    """
+    progress = progress or no_progress
+    pair = load_pair(config.target, None, config.dtype, config.device, with_drafter=False)
+    block_size = config.recipe.block_size
+    if block_size + config.max_new_tokens >= pair.max_length:
+        raise BlockPilotError(
+            f"blocks of {block_size} and {config.max_new_tokens} new tokens leave no room for a "
+            f"prompt in the target's {pair.max_length} positions"
+        )
+    drafter, recipe = None, config.recipe.with_default_shape()
+    if config.recipe.init is not None:
+        drafter, recipe = pretrained_drafter(
+            config.recipe.init, pair, config.recipe, config.mask_token_id
+        )
+    assert recipe.target_layer_ids is not None
+    check_layer_ids(pair.target, recipe.target_layer_ids)
+    if config.mask_token_id is not None:
+        check_mask_token(pair.target, config.mask_token_id, pair.tokenizer)
+    store = _answer(config, pair, recipe.target_layer_ids, progress)
+    if config.part[1] > 1:
+        return DrafterTrainingResult(None, recipe, None)
+    answers = [answer for shard in store.read() for answer in shard.continuations]
+    if drafter is None:
+        mask = config.mask_token_id
+        if mask is None:
+            mask = choose_mask_token(pair, answers)
+        drafter = new_drafter(pair, answers, mask, recipe)
+    trained = _train(Trainer(drafter, pair, answers, recipe), Path(config.out), progress)
+    report = _save(config, recipe, trained, progress)
+    return DrafterTrainingResult(config.drafter_folder, recipe, report)
+
+
+def _same_place(name: str, folder: Path) -> bool:
+    return Path(name).resolve() == folder.resolve()
+
+
+def _answer(
+    config: DrafterTrainingConfig,
+    pair: Pair,
+    layer_ids: tuple[int, ...],
+    progress: ProgressCallback,
+) -> ContinuationStore:
+    """Let the target answer the prompts of the corpus that have no answer yet."""
+    prompts = config.prompts("drafter", config.suite_size)[config.skip :]
+    store = ContinuationStore(Path(config.out) / "corpus", prompts, config.max_new_tokens)
+    progress("corpus", 0, len(prompts))
+    store.record(
+        pair,
+        target_forward(pair.target, list(layer_ids)),
+        layer_ids,
+        config.part,
+        lambda done, total: progress("corpus", done, total),
+    )
+    return store
+
+
+def _train(trainer: Trainer, out: Path, progress: ProgressCallback) -> DFlashDraftModel:
+    """Train to the end, with curves for TensorBoard."""
+    with SummaryWriter(str(out / "tensorboard")) as writer:
+
+        def log(step: int, loss: float, accuracy: list[float]) -> None:
+            progress("train", step, trainer.config.steps)
+            writer.add_scalar("loss", loss, step)
+            for position in _LOGGED_POSITIONS:
+                if position <= len(accuracy):
+                    writer.add_scalar(f"accuracy/{position}", accuracy[position - 1], step)
+
+        trainer.run(out / "checkpoint.pt", log)
+    return trainer.export()
+
+
+def _save(
+    config: DrafterTrainingConfig,
+    recipe: RecipeConfig,
+    drafter: DFlashDraftModel,
+    progress: ProgressCallback,
+) -> dict[str, Any]:
+    """Save the drafter together with its acceptance length on held-out prompts."""
+    with atomic_directory(config.drafter_folder, overwrite=True) as partial:
+        drafter.save_pretrained(partial)
+        pair = load_pair(config.target, partial, config.dtype, config.device)
+        report = acceptance_report(
+            Decoder(pair),
+            config.prompts("validation", config.report_prompts),
+            pair.block_size,
+            config.max_new_tokens,
+            progress,
+        )
+        write_json(partial / "acceptance.json", {**report, "recipe": recipe})
+    return report
