@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
+import subprocess
+from contextlib import contextmanager
 
 import pytest
 
@@ -61,3 +64,30 @@ def warmed(monkeypatch):
     monkeypatch.setattr(Decoder, "warm_up", warming)
     monkeypatch.setattr(Decoder, "stream", decoding)
     return decodes
+
+
+@contextmanager
+def _small_disk(folder, options):
+    """Mount a small disk in memory, or skip the test where that is not allowed."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a small disk is not allowed here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.fixture
+def full_disk(tmp_path):
+    """An empty folder with room for 200 kB."""
+    with _small_disk(tmp_path / "disk", "size=200k") as folder:
+        yield folder
+
+
+@pytest.fixture
+def read_only_disk(tmp_path):
+    """An empty folder that cannot be written, even by root."""
+    with _small_disk(tmp_path / "disk", "ro") as folder:
+        yield folder

@@ -2,19 +2,30 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import matplotlib.figure
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import safetensors.torch
+import torch
 
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import (
     atomic_directory,
     atomic_write,
     check_output,
+    locked,
     remove_leftovers,
     write_json,
+    writing,
 )
 
 
@@ -129,7 +140,7 @@ def test_failed_directory_leaves_nothing(tmp_path):
     assert names(tmp_path) == {"policy"}
 
 
-def test_directory_replaces_only_when_told(tmp_path):
+def test_directory_is_replaced_only_with_overwrite(tmp_path):
     target = tmp_path / "policy"
     target.mkdir()
     with atomic_directory(target) as temporary:  # an empty folder may be there
@@ -201,8 +212,8 @@ def test_json_holds_plain_values(tmp_path):
     }
 
 
-def test_what_killed_writes_have_left_is_removed(tmp_path):
-    """Of these files alone, and nothing that only looks like it."""
+def test_leftovers_of_killed_writes_are_removed(tmp_path):
+    """Only those of the named files, and nothing that merely looks like one."""
     shard, folder = tmp_path / "shard[0].bin", tmp_path / "sweep"
     for _ in range(2):
         with atomic_write(shard) as temporary:
@@ -226,7 +237,211 @@ def test_json_goes_to_standard_output(capsys):
     assert json.loads(capsys.readouterr().out) == {"a": 1}
 
 
-def test_json_refuses_what_it_cannot_say_and_writes_nothing(tmp_path):
+def test_json_refuses_unknown_objects_and_writes_nothing(tmp_path):
     with pytest.raises(TypeError, match="object"):
         write_json(tmp_path / "out.json", {"a": object()})
     assert names(tmp_path) == set()
+
+
+TENSORS = {"weights": torch.arange(200_000, dtype=torch.float32)}
+TABLE = pd.DataFrame({"weights": np.random.default_rng(0).random(200_000)})
+FIGURE = matplotlib.figure.Figure()
+FIGURE.figimage(np.random.default_rng(0).random((400, 400)))
+WRITERS = {
+    "text": lambda path: path.write_text("a" * 500_000),
+    "safetensors": lambda path: safetensors.torch.save_file(TENSORS, path),
+    "torch": lambda path: torch.save(TENSORS, path),
+    "Parquet": lambda path: pq.write_table(pa.Table.from_pandas(TABLE), path),
+    "pandas": lambda path: TABLE.to_parquet(path),
+    "CSV": lambda path: TABLE.to_csv(path),
+    "Matplotlib": lambda path: FIGURE.savefig(path, format="png"),
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_a_full_disk_is_one_line_that_names_the_file(full_disk, write):
+    (full_disk / "old.bin").write_text("old")
+    for name in ("new.bin", "old.bin"):
+        with (
+            pytest.raises(BlockPilotError, match=rf"cannot write .*/{name}: .*(space|full)") as no,
+            atomic_write(full_disk / name) as temporary,
+        ):
+            write(temporary)
+        assert "\n" not in str(no.value)
+    assert names(full_disk) == {"old.bin"}
+    assert (full_disk / "old.bin").read_text() == "old"
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_a_full_disk_leaves_no_part_of_a_folder(full_disk, write):
+    with (
+        pytest.raises(BlockPilotError, match=r"cannot write .*/policy(/a)?: .*(space|full)"),
+        atomic_directory(full_disk / "policy") as folder,
+    ):
+        write(folder / "a")
+    assert names(full_disk) == set()
+
+
+def test_full_devices_are_named():
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full")
+    with pytest.raises(BlockPilotError, match="cannot write /dev/full: No space left on device"):
+        write_json("/dev/full", {"a": 1})
+
+
+def test_read_only_folders_are_named(read_only_disk):
+    for write in (
+        lambda: write_json(read_only_disk / "a.json", 1),
+        lambda: write_json(read_only_disk / "new" / "a.json", 1),
+        lambda: atomic_directory(read_only_disk / "policy").__enter__(),
+        lambda: check_output(read_only_disk / "a.json"),
+        lambda: check_output(read_only_disk),
+        lambda: locked(read_only_disk / "a.json").__enter__(),
+    ):
+        with pytest.raises(BlockPilotError, match=r"cannot .*: Read-only file system"):
+            write()
+
+
+@pytest.mark.parametrize("length", [256, 5000])
+def test_too_long_names_are_refused(tmp_path, length):
+    path = tmp_path / ("a" * length)
+    for write in (
+        lambda: write_json(path, 1),
+        lambda: atomic_directory(path).__enter__(),
+        lambda: check_output(path),
+        lambda: write_json(path / "a.json", 1),
+    ):
+        with pytest.raises(BlockPilotError, match=r"cannot .*: File name too long") as no:
+            write()
+        assert len(str(no.value)) < 500
+    assert names(tmp_path) == set()
+
+
+@pytest.mark.parametrize("name", ["a" * 250 + ".json", "é" * 125 + ".json", "a.json"])
+def test_long_names_that_fit_are_written(tmp_path, name):
+    for _ in range(2):
+        with locked(tmp_path / name):
+            write_json(tmp_path / name, 1)
+    assert names(tmp_path) == {name}
+    with atomic_write(tmp_path / name) as temporary:
+        temporary.touch()
+    temporary.touch()
+    remove_leftovers([tmp_path / name])
+    assert names(tmp_path) == {name}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB"),
+        OSError(12, "Cannot allocate memory"),
+    ],
+)
+def test_a_lack_of_memory_is_one_line_that_names_the_file(tmp_path, error):
+    def write_half() -> None:
+        with atomic_write(tmp_path / "a.bin") as temporary:
+            temporary.write_text("half")
+            raise error
+
+    with pytest.raises(
+        BlockPilotError, match=r"cannot write .*/a.bin: out of memory .*free memory"
+    ):
+        write_half()
+    assert names(tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("a"), RuntimeError("shapes differ"), FileNotFoundError(2, "gone", "/other")]
+)
+def test_other_errors_pass_unchanged(tmp_path, error):
+    with pytest.raises(type(error)) as raised, writing(tmp_path / "a.bin"):
+        raise error
+    assert raised.value is error
+
+
+def test_of_two_writers_of_a_new_folder_one_succeeds(tmp_path):
+    target = tmp_path / "policy"
+
+    def write_twice() -> None:
+        with atomic_directory(target) as slow:
+            (slow / "slow").touch()
+            with atomic_directory(target) as fast:
+                (fast / "fast").touch()
+
+    for exists in (False, True):
+        if exists:
+            target.mkdir()
+        with pytest.raises(BlockPilotError, match="policy is not empty"):
+            write_twice()
+        assert names(target) == {"fast"}
+        assert names(tmp_path) == {"policy"}
+        (target / "fast").unlink()
+        target.rmdir()
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+def test_two_writers_that_overwrite_a_folder_both_succeed(tmp_path, monkeypatch, exchange):
+    if not exchange:
+        monkeypatch.setattr("blockpilot_rl.files._exchange", lambda folder, target: False)
+    target = tmp_path / "policy"
+    target.mkdir()
+    (target / "a").write_text("old")
+    with atomic_directory(target, overwrite=True) as slow:
+        (slow / "a").write_text("slow")
+        with atomic_directory(target, overwrite=True) as fast:
+            (fast / "a").write_text("fast")
+        assert (target / "a").read_text() == "fast"
+    assert (target / "a").read_text() == "slow"
+    assert names(tmp_path) == {"policy"}
+
+
+HOLD = """
+import sys, time
+from blockpilot_rl.files import locked
+with locked(sys.argv[1]):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("name", ["sweep", "new/folder/report.json", "é.partial"])
+def test_a_lock_keeps_out_others_until_its_process_ends(tmp_path, name):
+    """Even when that process is killed, whose lock file stays."""
+    output = tmp_path / name
+    for kill in (signal.SIGKILL, signal.SIGINT):
+        command = [sys.executable, "-c", HOLD, output]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as holder:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "locked\n"
+            with pytest.raises(BlockPilotError, match=f"another process is writing .*{name}"):
+                locked(output).__enter__()
+            holder.send_signal(kill)
+        with locked(output), locked(tmp_path / "other"):
+            with pytest.raises(BlockPilotError, match="another process"):
+                locked(output).__enter__()
+            output.mkdir(exist_ok=True)
+        assert names(output.parent) <= {output.name, "sweep", "new"}
+
+
+WAIT = """
+import sys
+from pathlib import Path
+from blockpilot_rl.files import locked
+count = Path(sys.argv[1])
+for _ in range(200):
+    with locked(count, wait=True):
+        count.write_text(str(int(count.read_text()) + 1))
+"""
+
+
+def test_waiting_processes_take_turns(tmp_path):
+    count = tmp_path / "count"
+    count.write_text("0")
+    processes = [subprocess.Popen([sys.executable, "-c", WAIT, count]) for _ in range(4)]
+    assert [process.wait() for process in processes] == [0] * 4
+    assert count.read_text() == "800"
+    assert names(tmp_path) == {"count"}
