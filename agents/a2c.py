@@ -8,12 +8,12 @@ from typing import Any
 from stable_baselines3 import A2C
 
 from blockpilot_rl.agents.hyperparameters import require
-from blockpilot_rl.agents.sb3 import OnPolicyAgent, SB3Hyperparams
+from blockpilot_rl.agents.sb3 import SB3Agent, SB3Hyperparams
 
 
 @dataclass(frozen=True)
 class A2CHyperparams(SB3Hyperparams):
-    """Hyperparameters of A2C, named as in Stable-Baselines3.
+    """Hyperparameters of A2C, with the names of Stable-Baselines3.
 
     Attributes:
         n_steps: Environment steps per update.
@@ -34,7 +34,7 @@ class A2CHyperparams(SB3Hyperparams):
         require(self.n_envs * self.n_steps >= 2, "n_envs * n_steps must be at least 2")
 
 
-class A2CAgent(OnPolicyAgent[A2CHyperparams]):
+class A2CAgent(SB3Agent[A2CHyperparams]):
     """A2C: one gradient step of actor and critic per batch of decisions.
 
     Advantages are normalised, since rewards differ by a few percent only.

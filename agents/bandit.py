@@ -1,21 +1,22 @@
-"""What the contextual bandits share: the stream of decisions, and linear models of the rewards."""
+"""The base of the contextual bandits."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import nn
 
-from blockpilot_rl.agents.exploring import ExploringAgent, ExploringHyperparams
+from blockpilot_rl.agents.base import Agent
+from blockpilot_rl.agents.exploring import DecisionLog, ExploringHyperparams
 from blockpilot_rl.agents.hyperparameters import require
-from blockpilot_rl.agents.iterative import Snapshot
 from blockpilot_rl.agents.monitor import Monitor
 from blockpilot_rl.agents.projection import Projection
-from blockpilot_rl.agents.ridge_models import RidgeModels
+from blockpilot_rl.agents.ridge_models import RewardModel, RidgeModels
+from blockpilot_rl.agents.training_loop import Snapshot, TrainingLoop
 from blockpilot_rl.envs.one_step import EpochSampler
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import Sweep
@@ -27,9 +28,9 @@ class BanditHyperparams(ExploringHyperparams):
 
     Attributes:
         batch_size: Decisions between two updates.
-        learning_starts: Decisions by chance before the bandit takes over.
+        learning_starts: Random decisions before the bandit takes over.
         components: Features that the state is reduced to.
-        alpha: Ridge penalty on standardised states, that is, prior precision of the weights.
+        alpha: Ridge penalty on standardised states, which is the prior precision of the weights.
     """
 
     batch_size: int
@@ -47,61 +48,74 @@ class BanditHyperparams(ExploringHyperparams):
 
 
 B = TypeVar("B", bound=BanditHyperparams)
-M = TypeVar("M", bound=nn.Module)
 
 
-class BanditAgent(ExploringAgent[B], Generic[B, M]):
-    """Decides, sees the reward of the arm it chose, and learns, batch by batch.
+class BanditAgent(Agent[B]):
+    """A contextual bandit: decides, sees the reward of the chosen arm, and learns, in batches.
 
-    An algorithm says with which probability it takes each arm; the arm is drawn from these
-    probabilities and the drawn one is logged as the propensity.
+    An algorithm gives each arm a probability. The arm is drawn from these probabilities, and the
+    probability of the drawn arm is logged as the propensity. A step is one decision. The training
+    prompts come in shuffled epochs, whose order depends on the seed alone.
+
+    By default the model of the rewards is a ridge regression for every arm.
 
     Attributes:
-        projection: From states to features.
-        model: What has been learned of the rewards.
+        projection: Map from states to features.
+        model: Model of the rewards.
     """
 
+    decisions: DecisionLog
     projection: Projection
-    model: M
-
-    @abstractmethod
-    def _new_model(self) -> M:
-        """Make the model of the rewards that has seen nothing."""
+    model: RewardModel
+    _loop: TrainingLoop
 
     @abstractmethod
     def _explore(
-        self, model: M, features: torch.Tensor, generator: torch.Generator
+        self, model: RewardModel, features: torch.Tensor, generator: torch.Generator
     ) -> torch.Tensor:
         """Probability of each arm, `[n, arms]`, for features `[n, width]`.
 
-        For a sampling algorithm they are estimated by draws from its posterior. Drawing the arm
-        from the estimate is the same as following one of these draws, picked by chance, so the
-        estimate is also the exact propensity, given the draws.
+        A sampling algorithm estimates them by draws from its posterior. Drawing the arm from the
+        estimate equals following one of these draws, picked randomly, so the estimate is also the
+        exact propensity, given the draws.
         """
 
-    @abstractmethod
-    def _update(self, features: torch.Tensor, arms: torch.Tensor, rewards: torch.Tensor) -> None:
-        """Learn from decisions `[n]`."""
+    @property
+    def planned_timesteps(self) -> int:
+        """Decisions that `learn` takes by default."""
+        return self.hyperparams.n_timesteps
 
-    def _begin(self, train: Sweep) -> None:
-        super()._begin(train)
+    @property
+    def eval_freq(self) -> int:
+        """Decisions between two evaluations on the validation split."""
+        return self.hyperparams.eval_freq
+
+    @property
+    def decodes_per_decision(self) -> int:
+        """Decodes that one decision costs."""
+        return self.hyperparams.decodes_per_decision
+
+    def initialize(self, train: Sweep) -> None:
+        """Create a model that has seen nothing."""
+        self.decisions = DecisionLog()
         self._generator = torch.Generator().manual_seed(self.seed)
         self.projection = Projection.fit(
             self.problem.states(train), self.problem.state, self.hyperparams.components
         )
         self.model = self._new_model()
 
-    def _attach(self, train: Sweep, monitor: Monitor) -> None:
-        super()._attach(train, monitor)
+    def attach(self, train: Sweep, monitor: Monitor) -> None:
+        """Project the training states and find the place in the order of the prompts."""
+        self.decisions.attach(train)
         self._features = self.projection(self.problem.states(train))
-        self._rewards = torch.from_numpy(
-            self.problem.gains(train) if self._baseline is not None else train.speedups
-        )
+        plain = self.hyperparams.reward_baseline == "none"
+        self._rewards = torch.from_numpy(train.speedups if plain else self.problem.gains(train))
         self._sampler, self._order = EpochSampler(len(train)), np.random.default_rng(self.seed)
-        # The order of the prompts depends on the seed alone, so drawing leads to where it was.
+        # The order of the prompts depends on the seed alone: skip what was already seen.
         self._sampler.draw(self.num_timesteps, self._order)
 
-    def _advance(self, until: int, monitor: Monitor) -> None:
+    def advance(self, until: int, monitor: Monitor) -> None:
+        """Decide and learn until `num_timesteps` is at least `until`."""
         settings = self.hyperparams
         count = len(self.problem.arms)
         earned = []
@@ -121,43 +135,37 @@ class BanditAgent(ExploringAgent[B], Generic[B, M]):
             earned.append(rewards.mean().item())
         monitor.scalar("train/reward", float(np.mean(earned)), self.num_timesteps)
 
-    def _probabilities(self, states: np.ndarray) -> np.ndarray:
-        """Probability of each arm as the bandit explores, `[n, arms]`."""
-        model = self._new_model()
-        model.load_state_dict(self._used)
-        generator = torch.Generator().manual_seed(self.seed)
-        with torch.inference_mode():
-            return self._explore(model, self.projection(states), generator).numpy()
-
-    def _snapshot(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
+        """Copy the model's state."""
         return {name: value.clone() for name, value in self.model.state_dict().items()}
 
-    def _learner_state(self) -> dict[str, Any]:
+    def policy_from(self, snapshot: Snapshot) -> BlockSizePolicy:
+        """Build the policy that takes the arm with the highest predicted reward."""
+        return self._linear_policy(snapshot["weights"])
+
+    def training_state(self) -> dict[str, Any]:
+        """Everything that further training depends on."""
         return {
             "projection": vars(self.projection),
             "model": self.model.state_dict(),
             "generator": self._generator.get_state(),
         }
 
-    def _restore_learner(self, state: dict[str, Any]) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
+        """Restore the result of `training_state`."""
         self.projection = Projection(**state["projection"])
         self.model = self._new_model()
         self.model.load_state_dict(state["model"])
         self._generator = torch.Generator()
         self._generator.set_state(state["generator"])
 
-
-class LinearBanditAgent(BanditAgent[B, RidgeModels]):
-    """A bandit with a ridge regression of the reward for every arm."""
-
-    def _new_model(self) -> RidgeModels:
+    def _new_model(self) -> RewardModel:
+        """Create a model of the rewards that has seen nothing."""
         return RidgeModels(len(self.problem.arms), self.projection.width, self.hyperparams.alpha)
 
     def _update(self, features: torch.Tensor, arms: torch.Tensor, rewards: torch.Tensor) -> None:
+        """Learn from decisions `[n]`."""
         self.model.add(features, one_hot(arms, len(self.problem.arms)), rewards)
-
-    def _policy_of(self, snapshot: Snapshot) -> BlockSizePolicy:
-        return self._linear_policy(snapshot["weights"])
 
     def _linear_policy(self, weights: torch.Tensor) -> BlockSizePolicy:
         """Fold weights on features `[arms, width]` and the projection into one linear layer."""
@@ -167,6 +175,20 @@ class LinearBanditAgent(BanditAgent[B, RidgeModels]):
             self.projection.mean,
             self.projection.scale,
         )
+
+    def _probabilities(self, states: np.ndarray) -> np.ndarray:
+        """Probability of each arm as the bandit explores, `[n, arms]`."""
+        model = self._new_model()
+        model.load_state_dict(self._loop.used)
+        generator = torch.Generator().manual_seed(self.seed)
+        with torch.inference_mode():
+            return self._explore(model, self.projection(states), generator).numpy()
+
+    def _new_loop(self) -> TrainingLoop:
+        return TrainingLoop(self)
+
+    def _fit(self, train: Sweep, validation: Sweep, monitor: Monitor, until: int) -> None:
+        self._loop.run(train, validation, monitor, until)
 
 
 def one_hot(arms: torch.Tensor, count: int) -> torch.Tensor:

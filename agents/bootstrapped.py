@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
-from blockpilot_rl.agents.bandit import BanditHyperparams, LinearBanditAgent, one_hot
+from blockpilot_rl.agents.bandit import BanditAgent, BanditHyperparams, one_hot
 from blockpilot_rl.agents.hyperparameters import require
-from blockpilot_rl.agents.iterative import Snapshot
-from blockpilot_rl.agents.ridge_models import RidgeModels
+from blockpilot_rl.agents.ridge_models import RewardModel, RidgeModels
+from blockpilot_rl.agents.training_loop import Snapshot
 from blockpilot_rl.policies.policy import BlockSizePolicy
 
 
@@ -29,22 +29,27 @@ class BootstrappedHyperparams(BanditHyperparams):
         require(self.n_heads >= 2, "n_heads must be at least 2")
 
 
-class BootstrappedAgent(LinearBanditAgent[BootstrappedHyperparams]):
-    """Follows one of several models, picked anew for each decision.
+class BootstrappedAgent(BanditAgent[BootstrappedHyperparams]):
+    """Follows one of several models, drawn for each decision.
 
-    Every decision counts for each model as often as a Poisson(1) number says, which is the
-    bootstrap of a stream. The mean of the models is deployed.
+    Each decision counts for each model as often as a Poisson(1) draw says, which is the bootstrap
+    of a stream. The mean of the models is deployed.
     """
 
     algorithm = "bootstrapped"
     Hyperparams = BootstrappedHyperparams
 
-    def _new_model(self) -> RidgeModels:
+    def policy_from(self, snapshot: Snapshot) -> BlockSizePolicy:
+        """Build the policy of the mean of the models."""
+        heads = snapshot["weights"].unflatten(0, (self.hyperparams.n_heads, -1))
+        return self._linear_policy(heads.mean(dim=0))
+
+    def _new_model(self) -> RewardModel:
         models = self.hyperparams.n_heads * len(self.problem.arms)
         return RidgeModels(models, self.projection.width, self.hyperparams.alpha)
 
     def _explore(
-        self, model: RidgeModels, features: torch.Tensor, generator: torch.Generator
+        self, model: RewardModel, features: torch.Tensor, generator: torch.Generator
     ) -> torch.Tensor:
         arms = len(self.problem.arms)
         scores = model.predict(features).unflatten(1, (self.hyperparams.n_heads, arms))
@@ -55,7 +60,3 @@ class BootstrappedAgent(LinearBanditAgent[BootstrappedHyperparams]):
         counts = torch.poisson(ones, generator=self._generator)
         chosen = one_hot(arms, len(self.problem.arms))[:, None, :]
         self.model.add(features, (counts * chosen).flatten(1), rewards)
-
-    def _policy_of(self, snapshot: Snapshot) -> BlockSizePolicy:
-        heads = snapshot["weights"].unflatten(0, (self.hyperparams.n_heads, -1))
-        return self._linear_policy(heads.mean(dim=0))

@@ -11,6 +11,7 @@ import torch
 from stable_baselines3 import DQN
 
 from blockpilot_rl.agents.hyperparameters import require
+from blockpilot_rl.agents.monitor import Monitor
 from blockpilot_rl.agents.sb3 import SB3Agent, SB3Hyperparams
 from blockpilot_rl.errors import BlockPilotError
 
@@ -20,18 +21,18 @@ MAX_BUFFER_BYTES = 40 * 2**20
 
 @dataclass(frozen=True)
 class DQNHyperparams(SB3Hyperparams):
-    """Hyperparameters of DQN, named as in Stable-Baselines3.
+    """Hyperparameters of DQN, with the names of Stable-Baselines3.
 
-    Episodes have one step, so the target network has no effect, as the discount has none.
+    Episodes have one step, so neither the target network nor the discount has an effect.
 
     Attributes:
-        learning_starts: Decisions by chance before learning begins.
-        buffer_size: Latest decisions to learn from; fewer where their states would take more than
-            `MAX_BUFFER_BYTES`. Of states of 640 numbers, 16,384 take as much.
+        learning_starts: Random decisions before learning begins.
+        buffer_size: Latest decisions to learn from; fewer if their states would take more than
+            `MAX_BUFFER_BYTES`, which 16,384 states of 640 numbers do.
         batch_size: Decisions per gradient step.
         gradient_steps: Gradient steps per environment step.
-        exploration_initial_eps: Share of decisions by chance at the beginning.
-        exploration_final_eps: Share of decisions by chance at the end.
+        exploration_initial_eps: Share of random decisions at the beginning.
+        exploration_final_eps: Share of random decisions at the end.
         exploration_fraction: Part of `n_timesteps` over which that share falls.
     """
 
@@ -55,7 +56,7 @@ class DQNHyperparams(SB3Hyperparams):
 
 
 class PlannedDQN(DQN):
-    """DQN whose exploration falls with the decisions planned in all, not with those of one call."""
+    """DQN whose exploration falls over all planned decisions, not over those of one call."""
 
     planned_timesteps: int
 
@@ -92,21 +93,23 @@ class DQNAgent(SB3Agent[DQNHyperparams]):
 
     @property
     def _buffer_size(self) -> int:
-        """Decisions to keep: as many as wished, if their states fit into `MAX_BUFFER_BYTES`."""
+        """Decisions to keep: `buffer_size`, or fewer to fit into `MAX_BUFFER_BYTES`."""
         settings = self.hyperparams
         fitting = MAX_BUFFER_BYTES // (np.dtype(np.float32).itemsize * self.problem.state.width)
         return max(2 * settings.n_envs, min(settings.buffer_size, fitting))
 
     @property
     def _log_interval(self) -> int:
-        """Once per walk over the validation split, counted in episodes."""
+        """Episodes between two entries in the curves of Stable-Baselines3."""
         return self.eval_freq
 
-    def _advance(self, until: int, monitor: Any) -> None:
+    def advance(self, until: int, monitor: Monitor) -> None:
+        """Train until `num_timesteps` is at least `until`."""
         self.model.planned_timesteps = self.hyperparams.n_timesteps
-        super()._advance(until, monitor)
+        super().advance(until, monitor)
 
-    def _propensities(self, step: dict[str, Any], arms: np.ndarray) -> np.ndarray:
+    def propensities(self, step: dict[str, Any], arms: np.ndarray) -> np.ndarray:
+        """Probabilities of ε-greedy choice with which arms were chosen, `[n_envs]`."""
         count = len(self.problem.arms)
         if self.model.num_timesteps - len(arms) < self.hyperparams.learning_starts:
             return np.full(len(arms), 1 / count)
@@ -119,7 +122,7 @@ class DQNAgent(SB3Agent[DQNHyperparams]):
 
     def _probabilities(self, states: np.ndarray) -> np.ndarray:
         """Probability of each arm under ε-greedy choice, `[n, arms]`."""
-        greedy = super()._probabilities(states)
+        greedy = np.eye(len(self.problem.arms))[self.policy.predict(states)]
         epsilon = self.model.exploration_rate
         return np.asarray(epsilon / greedy.shape[1] + (1 - epsilon) * greedy)
 

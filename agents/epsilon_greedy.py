@@ -1,4 +1,4 @@
-"""ε-greedy: the best arm by a linear model, and now and then one by chance."""
+"""ε-greedy: the best arm by a linear model, and sometimes a random one."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from blockpilot_rl.agents.bandit import BanditHyperparams, LinearBanditAgent, one_hot
+from blockpilot_rl.agents.bandit import BanditAgent, BanditHyperparams, one_hot
 from blockpilot_rl.agents.hyperparameters import require
-from blockpilot_rl.agents.ridge_models import RidgeModels
+from blockpilot_rl.agents.ridge_models import RewardModel
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class EpsilonGreedyHyperparams(BanditHyperparams):
     """Hyperparameters of ε-greedy.
 
     Attributes:
-        epsilon: Share of decisions by chance.
+        epsilon: Share of random decisions.
     """
 
     epsilon: float
@@ -27,14 +27,14 @@ class EpsilonGreedyHyperparams(BanditHyperparams):
         require(0 <= self.epsilon <= 1, "epsilon must lie in [0, 1]")
 
 
-class EpsilonGreedyAgent(LinearBanditAgent[EpsilonGreedyHyperparams]):
+class EpsilonGreedyAgent(BanditAgent[EpsilonGreedyHyperparams]):
     """Takes the arm with the highest predicted reward, or with probability ε any arm."""
 
     algorithm = "epsilon-greedy"
     Hyperparams = EpsilonGreedyHyperparams
 
     def _explore(
-        self, model: RidgeModels, features: torch.Tensor, generator: torch.Generator
+        self, model: RewardModel, features: torch.Tensor, generator: torch.Generator
     ) -> torch.Tensor:
         arms, epsilon = len(self.problem.arms), self.hyperparams.epsilon
         greedy = one_hot(model.predict(features).argmax(dim=1), arms)

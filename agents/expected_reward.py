@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from blockpilot_rl.agents.full_information import FullInformationAgent, NetworkHyperparams
 from blockpilot_rl.agents.hyperparameters import require
+from blockpilot_rl.agents.network import NetworkAgent, NetworkHyperparams
 from blockpilot_rl.sweeps.table import Sweep
 
 
@@ -29,7 +29,7 @@ class ExpectedRewardHyperparams(NetworkHyperparams):
         require(self.ent_coef >= 0, "ent_coef must be 0 or more")
 
 
-class ExpectedRewardAgent(FullInformationAgent[ExpectedRewardHyperparams]):
+class ExpectedRewardAgent(NetworkAgent[ExpectedRewardHyperparams]):
     """Ascends Σ_a π(a|x) r(x, a) without sampling an arm.
 
     This is what policy gradients estimate from one arm per prompt, free of their variance. Unlike

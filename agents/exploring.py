@@ -1,18 +1,15 @@
-"""What learners share that see the reward of one arm per decision, and the log of decisions."""
+"""Hyperparameters and the decision log of agents that see the reward of one arm per decision."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from blockpilot_rl.agents.hyperparameters import require
-from blockpilot_rl.agents.iterative import IterativeAgent
-from blockpilot_rl.agents.monitor import Monitor
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.sweeps.table import Sweep
 
@@ -23,14 +20,14 @@ BASELINES = ("best_fixed", "none")
 
 @dataclass(frozen=True)
 class ExploringHyperparams:
-    """Hyperparameters of every learner that explores.
+    """Hyperparameters of every agent that explores.
 
     Attributes:
         n_timesteps: Decisions to learn from.
-        eval_freq: Decisions between two walks over the validation split.
-        reward_baseline: `best_fixed` learns on the difference to the best fixed size of the
-            training prompts, which takes the difficulty of the prompt out of the reward and costs
-            a decode with that size; `none` on the plain speedup.
+        eval_freq: Decisions between two evaluations on the validation split.
+        reward_baseline: With `best_fixed` the reward is the speedup less that of the best fixed
+            size of the training prompts. This removes the difficulty of the prompt from the reward
+            and costs one more decode. With `none` the reward is the speedup.
     """
 
     n_timesteps: int
@@ -46,15 +43,17 @@ class ExploringHyperparams:
             f"reward_baseline must be {' or '.join(BASELINES)}, not {self.reward_baseline!r}",
         )
 
-
-E = TypeVar("E", bound=ExploringHyperparams)
+    @property
+    def decodes_per_decision(self) -> int:
+        """Decodes that one decision costs: with the chosen size, and with the baseline's."""
+        return 1 if self.reward_baseline == "none" else 2
 
 
 class DecisionLog:
-    """Every decision that was learned from, in order, as off-policy evaluation needs it.
+    """Every decision that an agent learned from, in order, as off-policy evaluation needs it.
 
-    What is logged is what a service would see: the speedup of the size that was chosen, whatever
-    the learner subtracts from it.
+    The logged reward is the speedup of the chosen size, as a service would see it, without the
+    baseline that the agent subtracts.
     """
 
     _table: Sweep
@@ -68,7 +67,7 @@ class DecisionLog:
         return sum(map(len, self._parts)) + sum(len(rows) for rows, *_ in self._fresh)
 
     def attach(self, table: Sweep) -> None:
-        """Log decisions on this sweep from here on."""
+        """Log the following decisions on this sweep."""
         if self._fresh:
             self.frame()
         self._table = table
@@ -116,7 +115,7 @@ class DecisionLog:
 def _described(
     table: Sweep, rows: np.ndarray, arms: np.ndarray, propensities: np.ndarray
 ) -> pd.DataFrame:
-    """Write decisions on the rows of a sweep out in the columns `LOGGED`."""
+    """Describe decisions on the rows of a sweep by the columns `LOGGED`."""
     columns = (
         table.rows["id"].to_numpy(dtype=str)[rows],
         table.temperatures[rows],
@@ -126,46 +125,3 @@ def _described(
         propensities.astype(np.float64),
     )
     return pd.DataFrame(dict(zip(LOGGED, columns, strict=True)))
-
-
-class ExploringAgent(IterativeAgent[E]):
-    """Learns from decisions: sees the reward of the arm it chose, as online learning would.
-
-    A step is one decision. The prompts of the training split come in shuffled epochs, whose order
-    depends on the seed alone.
-
-    Attributes:
-        decisions: Every decision that was learned from, with its propensity.
-    """
-
-    decisions: DecisionLog
-
-    @property
-    def planned_timesteps(self) -> int:
-        """Decisions that `learn` takes by default."""
-        return self.hyperparams.n_timesteps
-
-    @property
-    def eval_freq(self) -> int:
-        """Decisions between two walks over the validation split."""
-        return self.hyperparams.eval_freq
-
-    @property
-    def _baseline(self) -> int | None:
-        """Block size whose reward is subtracted from every reward."""
-        wanted = self.hyperparams.reward_baseline == "best_fixed"
-        return self.problem.best_fixed if wanted else None
-
-    def _begin(self, train: Sweep) -> None:
-        self.decisions = DecisionLog()
-
-    def _attach(self, train: Sweep, monitor: Monitor) -> None:
-        self.decisions.attach(train)
-
-    def _save_model(self, folder: Path) -> None:
-        super()._save_model(folder)
-        self.decisions.save(folder / DECISIONS_FILE)
-
-    def _load_model(self, folder: Path) -> None:
-        super()._load_model(folder)
-        self.decisions = DecisionLog.load(folder / DECISIONS_FILE)

@@ -49,6 +49,33 @@ def resolve_hyperparams(algorithm: str, kind: type[H], overrides: Mapping[str, A
     )
 
 
+def resolve_alias(algorithm: str, hyperparams: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Replace the old name `reward-regression`, which stood for two algorithms.
+
+    Args:
+        algorithm: Name of an algorithm.
+        hyperparams: Its hyperparameters; `model` selects the algorithm.
+
+    Returns:
+        The name and hyperparameters of the selected algorithm. Hyperparameters of the other one are
+        dropped.
+
+    Raises:
+        BlockPilotError: If there is no such model.
+    """
+    if algorithm != "reward-regression":
+        return algorithm, hyperparams
+    model = hyperparams.get("model", "ridge")
+    if model not in _REGRESSIONS:
+        raise BlockPilotError(
+            f"hyperparameter model must be {' or '.join(_REGRESSIONS)}, not {model!r}"
+        )
+    other = "mlp" if model == "ridge" else "ridge"
+    dropped = {"model", *read_yaml(HYPERPARAMS_FOLDER / f"{_REGRESSIONS[other]}.yml")}
+    kept = {name: value for name, value in hyperparams.items() if name not in dropped}
+    return _REGRESSIONS[model], kept
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML file of hyperparameters.
 
@@ -126,4 +153,5 @@ def _convert(what: str, hint: Any, value: Any) -> Any:
     return converted
 
 
+_REGRESSIONS = {"ridge": "ridge-regression", "mlp": "network-regression"}
 _WORDS = {int: "a whole number", float: "a finite number", str: "text"}

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from blockpilot_rl.agents.bandit import BanditHyperparams, LinearBanditAgent, sampled_shares
+from blockpilot_rl.agents.bandit import BanditAgent, BanditHyperparams, sampled_shares
 from blockpilot_rl.agents.hyperparameters import require
-from blockpilot_rl.agents.ridge_models import RidgeModels
+from blockpilot_rl.agents.ridge_models import RewardModel
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class LinTSHyperparams(BanditHyperparams):
 
     Attributes:
         noise: Standard deviation of the reward that the posterior assumes.
-        posterior_draws: Draws that the propensities are estimated by.
+        posterior_draws: Draws that the propensities are estimated from.
     """
 
     noise: float
@@ -30,15 +30,15 @@ class LinTSHyperparams(BanditHyperparams):
         require(self.posterior_draws >= 1, "posterior_draws must be at least 1")
 
 
-class LinTSAgent(LinearBanditAgent[LinTSHyperparams]):
-    """Draws the weights of every arm from their posterior and takes the arm that is best in it."""
+class LinTSAgent(BanditAgent[LinTSHyperparams]):
+    """Draws the weights of every arm from the posterior and takes the best arm of the draw."""
 
     algorithm = "lints"
     Hyperparams = LinTSHyperparams
 
     def _explore(
-        self, model: RidgeModels, features: torch.Tensor, generator: torch.Generator
+        self, model: RewardModel, features: torch.Tensor, generator: torch.Generator
     ) -> torch.Tensor:
-        spread = self.hyperparams.noise * model.spread(features)
-        draws = self.hyperparams.posterior_draws
-        return sampled_shares(model.predict(features), spread, draws, generator)
+        settings = self.hyperparams
+        mean, spread = model.posterior(features)
+        return sampled_shares(mean, settings.noise * spread, settings.posterior_draws, generator)

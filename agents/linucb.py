@@ -1,4 +1,4 @@
-"""LinUCB (Li et al., arXiv 1003.0146): the arm that could be best, given what is not yet known."""
+"""LinUCB (Li et al., arXiv 1003.0146): the arm with the highest upper confidence bound."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from blockpilot_rl.agents.bandit import BanditHyperparams, LinearBanditAgent, one_hot
+from blockpilot_rl.agents.bandit import BanditAgent, BanditHyperparams, one_hot
 from blockpilot_rl.agents.hyperparameters import require
-from blockpilot_rl.agents.ridge_models import RidgeModels
+from blockpilot_rl.agents.ridge_models import RewardModel
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,18 @@ class LinUCBHyperparams(BanditHyperparams):
         require(self.width >= 0, "width must be 0 or more")
 
 
-class LinUCBAgent(LinearBanditAgent[LinUCBHyperparams]):
-    """Takes the arm with the highest upper confidence bound, with certainty.
+class LinUCBAgent(BanditAgent[LinUCBHyperparams]):
+    """Takes the arm with the highest upper confidence bound.
 
-    So its propensities are 1, and a log of its decisions alone cannot tell how another policy
-    would have done.
+    Its propensities are 1, so its log alone cannot show what another policy would have earned.
     """
 
     algorithm = "linucb"
     Hyperparams = LinUCBHyperparams
 
     def _explore(
-        self, model: RidgeModels, features: torch.Tensor, generator: torch.Generator
+        self, model: RewardModel, features: torch.Tensor, generator: torch.Generator
     ) -> torch.Tensor:
-        bounds = model.predict(features) + self.hyperparams.width * model.spread(features)
+        mean, spread = model.posterior(features)
+        bounds = mean + self.hyperparams.width * spread
         return one_hot(bounds.argmax(dim=1), len(self.problem.arms))

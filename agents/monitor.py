@@ -6,18 +6,18 @@ import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from torch.utils.tensorboard.summary import hparams
 from torch.utils.tensorboard.writer import SummaryWriter
 
 from blockpilot_rl.agents.hyperparameters import to_dict
-from blockpilot_rl.evaluation.measure import MeanSpeedups, Requests
+from blockpilot_rl.evaluation.oracle import gap_closed
 from blockpilot_rl.sweeps.table import Sweep
 
 if TYPE_CHECKING:
-    from blockpilot_rl.agents.base import Agent
+    from blockpilot_rl.agents.problem import Problem
 
 logger = logging.getLogger(__name__)
 
@@ -25,13 +25,19 @@ _CURVES = ("reward", "regret", "gap_closed")
 
 
 @dataclass(frozen=True)
-class Score(MeanSpeedups):
+class Score:
     """How good some choices are on a sweep.
 
     Attributes:
+        reward: Mean speedup over plain decoding.
+        best_fixed: Mean speedup of the best fixed size of the training prompts.
+        oracle: Mean speedup of the best size of each prompt.
         arm_frequencies: Share of prompts given to each block size.
     """
 
+    reward: float
+    best_fixed: float
+    oracle: float
     arm_frequencies: dict[int, float]
 
     @classmethod
@@ -43,34 +49,58 @@ class Score(MeanSpeedups):
             choices: Arm indices, `[n]`.
             best_fixed: Block size to compare with.
         """
-        fixed = table.arm_index(best_fixed)
-        found = Requests.from_sweep(table, fixed, fixed).mean_speedups(
-            table.seconds[np.arange(len(table)), choices]
-        )
+        rewards = table.speedups
         counts = np.bincount(choices, minlength=len(table.arms))
-        shares = dict(zip(table.arms, (counts / len(table)).tolist(), strict=True))
-        return cls(**asdict(found), arm_frequencies=shares)
+        return cls(
+            reward=float(rewards[np.arange(len(table)), choices].mean()),
+            best_fixed=float(rewards[:, table.arm_index(best_fixed)].mean()),
+            oracle=float(rewards.max(axis=1).mean()),
+            arm_frequencies={
+                arm: float(count / len(table))
+                for arm, count in zip(table.arms, counts, strict=True)
+            },
+        )
 
     @property
-    def reward(self) -> float:
-        """Mean speedup over plain decoding."""
-        return self.choice
+    def regret(self) -> float:
+        """Mean speedup that the oracle has and these choices lack."""
+        return self.oracle - self.reward
 
     @property
-    def best_fixed(self) -> float:
-        """Mean speedup of the best fixed size of the training prompts."""
-        return self.fixed
+    def gap_closed(self) -> float:
+        """Share of the way from the best fixed size to the oracle; NaN if there is no gap."""
+        return gap_closed(self.reward, self.best_fixed, self.oracle)
 
     def to_dict(self) -> dict[str, Any]:
         """Render as JSON-ready values."""
-        return {
-            "reward": self.reward,
-            "best_fixed": self.best_fixed,
-            "oracle": self.oracle,
-            "arm_frequencies": self.arm_frequencies,
-            "regret": self.regret,
-            "gap_closed": self.gap_closed,
-        }
+        return {**asdict(self), "regret": self.regret, "gap_closed": self.gap_closed}
+
+
+class Scored(Protocol):
+    """What the monitor reads of an agent or a yardstick."""
+
+    @property
+    def algorithm(self) -> str:
+        """Name of the algorithm."""
+
+    @property
+    def seed(self) -> int:
+        """Random seed."""
+
+    @property
+    def state_groups(self) -> tuple[str, ...]:
+        """State groups that it reads."""
+
+    @property
+    def hyperparams(self) -> Any:
+        """Its hyperparameters."""
+
+    @property
+    def problem(self) -> Problem:
+        """What it decides."""
+
+    def choose(self, table: Sweep) -> np.ndarray:
+        """Choose an arm for each prompt of a sweep."""
 
 
 class Monitor:
@@ -103,7 +133,7 @@ class Monitor:
         self._on_score = on_score
         self._writer = None if log_folder is None else SummaryWriter(str(log_folder))
 
-    def evaluate(self, agent: Agent[Any], validation: Sweep, step: int, total: int) -> float:
+    def evaluate(self, agent: Scored, validation: Sweep, step: int, total: int) -> float:
         """Score the agent as it is now.
 
         Args:
@@ -123,7 +153,7 @@ class Monitor:
             self._on_score(step, score)
         return score.reward
 
-    def conclude(self, agent: Agent[Any], validation: Sweep, choices: np.ndarray) -> None:
+    def conclude(self, agent: Scored, validation: Sweep, choices: np.ndarray) -> None:
         """Score the agent that learning ended with; of a closed form it is the whole record.
 
         TensorBoard gets the hyperparameters beside this score.
@@ -167,7 +197,7 @@ class Monitor:
             self._writer.close()
 
     @staticmethod
-    def _score(agent: Agent[Any], validation: Sweep, choices: np.ndarray) -> Score:
+    def _score(agent: Scored, validation: Sweep, choices: np.ndarray) -> Score:
         return Score.of(validation, choices, agent.problem.best_fixed)
 
     def _record(self, step: int, score: Score) -> None:

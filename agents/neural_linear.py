@@ -12,9 +12,9 @@ from torch import nn
 
 from blockpilot_rl.agents.bandit import BanditAgent, BanditHyperparams, one_hot, sampled_shares
 from blockpilot_rl.agents.hyperparameters import require, require_network
-from blockpilot_rl.agents.iterative import Snapshot
 from blockpilot_rl.agents.optimizer import BiasSparingAdamW
-from blockpilot_rl.agents.ridge_models import RidgeModels
+from blockpilot_rl.agents.ridge_models import RewardModel, RidgeModels
+from blockpilot_rl.agents.training_loop import Snapshot
 from blockpilot_rl.policies.config import ACTIVATIONS
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import Sweep
@@ -35,9 +35,9 @@ class NeuralLinearHyperparams(BanditHyperparams):
         minibatch_size: Decisions per gradient step.
         buffer_size: Latest decisions to train on and to keep for the linear models.
         learning_rate: Of AdamW.
-        weight_decay: Of AdamW, of weights alone and not of biases.
+        weight_decay: Of AdamW, for weights but not for biases.
         noise: Standard deviation of the reward that the posterior assumes.
-        posterior_draws: Draws that the propensities are estimated by.
+        posterior_draws: Draws that the propensities are estimated from.
     """
 
     hidden: tuple[int, ...]
@@ -64,7 +64,7 @@ class NeuralLinearHyperparams(BanditHyperparams):
         require(self.noise > 0, "noise must be positive")
 
 
-class NeuralLinearModel(nn.Module):
+class NeuralLinearModel(RewardModel):
     """A network, and a ridge regression per arm on its last hidden layer."""
 
     def __init__(self, width: int, arms: int, settings: NeuralLinearHyperparams) -> None:
@@ -86,26 +86,90 @@ class NeuralLinearModel(nn.Module):
         hidden = self.body(features[:, :-1].float()).double()
         return torch.cat([hidden, features[:, -1:]], dim=1)
 
+    def add(self, features: torch.Tensor, counts: torch.Tensor, targets: torch.Tensor) -> None:
+        """Update the linear models with observations."""
+        self.heads.add(self.represent(features), counts, targets)
 
-class NeuralLinearAgent(BanditAgent[NeuralLinearHyperparams, NeuralLinearModel]):
+    def predict(self, features: torch.Tensor) -> torch.Tensor:
+        """Posterior means of the targets."""
+        return self.heads.predict(self.represent(features))
+
+    def posterior(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Posterior means, and standard deviations for unit noise, of the targets."""
+        return self.heads.posterior(self.represent(features))
+
+
+class NeuralLinearAgent(BanditAgent[NeuralLinearHyperparams]):
     """Thompson sampling on linear models over a representation that a network learns.
 
-    The network is trained, now and then, to predict the rewards of the logged decisions; then the
-    linear models are fitted anew to these decisions. They are also what is deployed as the last
-    layer.
+    At intervals the network is trained to predict the rewards of the logged decisions, and the
+    linear models are fitted to these decisions again. They are deployed as the last layer.
     """
 
     algorithm = "neural-linear"
     Hyperparams = NeuralLinearHyperparams
 
-    def _begin(self, train: Sweep) -> None:
-        super()._begin(train)
+    model: NeuralLinearModel
+
+    def initialize(self, train: Sweep) -> None:
+        """Create a network with random weights."""
+        super().initialize(train)
         for layer in self.model.modules():
             if isinstance(layer, nn.Linear):
                 nn.init.xavier_uniform_(layer.weight, generator=self._generator)
                 nn.init.zeros_(layer.bias)
         self._optimizer = self._new_optimizer()
         self._memory = self._new_memory()
+
+    def policy_from(self, snapshot: Snapshot) -> BlockSizePolicy:
+        """Build the policy of the network with the linear models as its last layer."""
+        settings = self.hyperparams
+        hidden = [
+            (snapshot[name], snapshot[name.removesuffix("weight") + "bias"])
+            for name in snapshot
+            if name.startswith("body.") and name.endswith("weight")
+        ]
+        first, *others = hidden
+        heads = snapshot["heads.weights"]
+        return BlockSizePolicy.from_layers(
+            self._policy_config(settings.hidden, settings.activation),
+            [(self.projection.unfold(first[0]), first[1]), *others, (heads[:, :-1], heads[:, -1])],
+            self.projection.mean,
+            self.projection.scale,
+        )
+
+    def training_state(self) -> dict[str, Any]:
+        """Everything that further training depends on."""
+        return {
+            **super().training_state(),
+            "optimizer": self._optimizer.state_dict(),
+            "memory": self._remembered(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Restore the result of `training_state`."""
+        super().restore(state)
+        self._optimizer = self._new_optimizer()
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._memory = self._new_memory()
+        batches = (column.split(self.hyperparams.batch_size) for column in state["memory"])
+        self._memory.extend(zip(*batches, strict=True))
+
+    def _explore(
+        self, model: RewardModel, features: torch.Tensor, generator: torch.Generator
+    ) -> torch.Tensor:
+        settings = self.hyperparams
+        mean, spread = model.posterior(features)
+        return sampled_shares(mean, settings.noise * spread, settings.posterior_draws, generator)
+
+    def _update(self, features: torch.Tensor, arms: torch.Tensor, rewards: torch.Tensor) -> None:
+        self._memory.append((features, arms, rewards))
+        period = self.hyperparams.train_freq
+        if self.num_timesteps // period > (self.num_timesteps - len(arms)) // period:
+            features, arms, rewards = self._remembered()
+            self._train_network(features, arms, rewards)
+            self.model.heads = self._new_model().heads
+        self.model.add(features, one_hot(arms, len(self.problem.arms)), rewards)
 
     def _new_model(self) -> NeuralLinearModel:
         width = self.projection.width - 1
@@ -122,24 +186,6 @@ class NeuralLinearAgent(BanditAgent[NeuralLinearHyperparams, NeuralLinearModel])
     def _new_memory(self) -> deque[Batch]:
         settings = self.hyperparams
         return deque(maxlen=settings.buffer_size // settings.batch_size)
-
-    def _explore(
-        self, model: NeuralLinearModel, features: torch.Tensor, generator: torch.Generator
-    ) -> torch.Tensor:
-        hidden = model.represent(features)
-        spread = self.hyperparams.noise * model.heads.spread(hidden)
-        draws = self.hyperparams.posterior_draws
-        return sampled_shares(model.heads.predict(hidden), spread, draws, generator)
-
-    def _update(self, features: torch.Tensor, arms: torch.Tensor, rewards: torch.Tensor) -> None:
-        self._memory.append((features, arms, rewards))
-        period = self.hyperparams.train_freq
-        if self.num_timesteps // period > (self.num_timesteps - len(arms)) // period:
-            features, arms, rewards = self._remembered()
-            self._train_network(features, arms, rewards)
-            self.model.heads = self._new_model().heads
-        counts = one_hot(arms, len(self.problem.arms))
-        self.model.heads.add(self.model.represent(features), counts, rewards)
 
     def _remembered(self) -> Batch:
         features, arms, rewards = zip(*self._memory, strict=True)
@@ -160,34 +206,3 @@ class NeuralLinearAgent(BanditAgent[NeuralLinearHyperparams, NeuralLinearModel])
             self._optimizer.zero_grad()
             loss.backward()
             self._optimizer.step()
-
-    def _policy_of(self, snapshot: Snapshot) -> BlockSizePolicy:
-        settings = self.hyperparams
-        hidden = [
-            (snapshot[name], snapshot[name.removesuffix("weight") + "bias"])
-            for name in snapshot
-            if name.startswith("body.") and name.endswith("weight")
-        ]
-        first, *others = hidden
-        heads = snapshot["heads.weights"]
-        return BlockSizePolicy.from_layers(
-            self._policy_config(settings.hidden, settings.activation),
-            [(self.projection.unfold(first[0]), first[1]), *others, (heads[:, :-1], heads[:, -1])],
-            self.projection.mean,
-            self.projection.scale,
-        )
-
-    def _learner_state(self) -> dict[str, Any]:
-        return {
-            **super()._learner_state(),
-            "optimizer": self._optimizer.state_dict(),
-            "memory": self._remembered(),
-        }
-
-    def _restore_learner(self, state: dict[str, Any]) -> None:
-        super()._restore_learner(state)
-        self._optimizer = self._new_optimizer()
-        self._optimizer.load_state_dict(state["optimizer"])
-        self._memory = self._new_memory()
-        batches = (column.split(self.hyperparams.batch_size) for column in state["memory"])
-        self._memory.extend(zip(*batches, strict=True))

@@ -8,12 +8,12 @@ from typing import Any
 from stable_baselines3 import PPO
 
 from blockpilot_rl.agents.hyperparameters import require
-from blockpilot_rl.agents.sb3 import OnPolicyAgent, SB3Hyperparams
+from blockpilot_rl.agents.sb3 import SB3Agent, SB3Hyperparams
 
 
 @dataclass(frozen=True)
 class PPOHyperparams(SB3Hyperparams):
-    """Hyperparameters of PPO, named as in Stable-Baselines3.
+    """Hyperparameters of PPO, with the names of Stable-Baselines3.
 
     Attributes:
         n_steps: Environment steps per update.
@@ -46,7 +46,7 @@ class PPOHyperparams(SB3Hyperparams):
         )
 
 
-class PPOAgent(OnPolicyAgent[PPOHyperparams]):
+class PPOAgent(SB3Agent[PPOHyperparams]):
     """PPO: small clipped steps of an actor, several passes over each batch of decisions."""
 
     algorithm = "ppo"

@@ -38,7 +38,7 @@ class Problem:
     template: dict[str, Any]
 
     @classmethod
-    def of(
+    def from_sweep(
         cls, train: Sweep, state_groups: Sequence[str], baseline: Sweep | None = None
     ) -> Problem:
         """Describe the problem that a training split poses.

@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import torch
 from torch import nn
 
 INTERCEPT_PENALTY = 1.0
 
 
-class RidgeModels(nn.Module):
+class RewardModel(nn.Module):
+    """A model of the rewards that learns decision by decision."""
+
+    @abstractmethod
+    def add(self, features: torch.Tensor, counts: torch.Tensor, targets: torch.Tensor) -> None:
+        """Learn from observations.
+
+        Args:
+            features: `[n, width]`.
+            counts: How often each observation counts for each model, `[n, models]`.
+            targets: `[n]`.
+        """
+
+    @abstractmethod
+    def predict(self, features: torch.Tensor) -> torch.Tensor:
+        """Posterior means of the targets of `[n, width]`, `[n, models]`."""
+
+    @abstractmethod
+    def posterior(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Posterior means, and standard deviations for unit noise, of the targets.
+
+        Args:
+            features: `[n, width]`.
+
+        Returns:
+            Two tensors `[n, models]`.
+        """
+
+
+class RidgeModels(RewardModel):
     """Several Bayesian linear models, each kept as its precision and its moment.
 
-    Sums of what was seen are all that is kept, so data can come in any portions, and the weights
-    are solved for anew, without the drift of repeated inverse updates. Everything is a buffer, so
-    that `state_dict` holds it all.
+    Only sums over the observations are kept, so data can come in batches of any size. The weights
+    are solved for after each batch, without the drift of repeated inverse updates. Everything is a
+    buffer, so `state_dict` holds it all.
 
     Args:
         models: Number of models.
-        width: Number of features; the last is constant and hardly penalised.
+        width: Number of features; the last is constant and has a penalty of its own.
         penalty: Prior precision of the other weights.
     """
 
@@ -38,13 +69,7 @@ class RidgeModels(nn.Module):
         self.register_buffer("observations", torch.zeros((), dtype=torch.int64))
 
     def add(self, features: torch.Tensor, counts: torch.Tensor, targets: torch.Tensor) -> None:
-        """Learn from observations.
-
-        Args:
-            features: `[n, width]`.
-            counts: How often each observation counts for each model, `[n, models]`.
-            targets: `[n]`.
-        """
+        """Learn from observations; the arguments are those of `RewardModel.add`."""
         weighted = counts.T[:, :, None] * features
         self.precision += weighted.mT @ features
         self.moment += weighted.mT @ targets
@@ -55,6 +80,10 @@ class RidgeModels(nn.Module):
     def predict(self, features: torch.Tensor) -> torch.Tensor:
         """Posterior means of the targets of `[n, width]`, `[n, models]`."""
         return features @ self.weights.T
+
+    def posterior(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Posterior means, and standard deviations for unit noise, of the targets."""
+        return self.predict(features), self.spread(features)
 
     def spread(self, features: torch.Tensor) -> torch.Tensor:
         """Posterior standard deviations for unit noise, √(xᵀ A⁻¹ x), `[n, models]`."""

@@ -1,4 +1,4 @@
-"""Ridge regressions of many penalties on the same rows, and what each is without some of them."""
+"""Ridge regressions with many penalties on the same rows, and their leave-out predictions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RidgePath:
     input_mean: np.ndarray
 
     @classmethod
-    def of(cls, inputs: np.ndarray, targets: np.ndarray) -> RidgePath:
+    def from_data(cls, inputs: np.ndarray, targets: np.ndarray) -> RidgePath:
         """Prepare the regressions of targets `[n, outputs]` on inputs `[n, width]`."""
         input_mean = inputs.mean(axis=0)
         centred = inputs - input_mean
@@ -54,13 +54,13 @@ class RidgePath:
     def predict_left_out(self, penalties: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Predict some rows by regressions on all the others.
 
-        A linear smoother tells it without a new fit: with the hat matrix H of all rows, those of
-        the left out rows are wrong by (1 - H_oo)^-1 times their residuals (Hastie, Tibshirani and
+        No new fit is needed: with the hat matrix H of all rows, the predictions for the rows left
+        out are wrong by (1 - H_oo)^-1 times their residuals (Hastie, Tibshirani and
         Friedman, The Elements of Statistical Learning, section 7.10, for one row).
 
         Args:
-            penalties: `[penalties]`, not too small: where inputs are wider than rows are many,
-                one of 1e-9 leaves two digits.
+            penalties: `[penalties]`, not too small: with more inputs than rows, a penalty of 1e-9
+                leaves two correct digits.
             rows: Boolean `[n]`, the rows to leave out; at least one row must be left.
 
         Returns:

@@ -1,4 +1,4 @@
-"""What the learners of Stable-Baselines3 share: one-step episodes, exact resuming, export."""
+"""The base of the Stable-Baselines3 agents: one-step episodes, exact resuming, export."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger, configure
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import VecMonitor
 
-from blockpilot_rl.agents.base import standardisation
-from blockpilot_rl.agents.exploring import ExploringAgent, ExploringHyperparams
+from blockpilot_rl.agents.base import Agent, standardisation
+from blockpilot_rl.agents.exploring import DecisionLog, ExploringHyperparams
 from blockpilot_rl.agents.hyperparameters import require, require_network
-from blockpilot_rl.agents.iterative import Snapshot
 from blockpilot_rl.agents.monitor import Monitor
 from blockpilot_rl.agents.optimizer import BiasSparingAdamW
+from blockpilot_rl.agents.training_loop import Snapshot, TrainingLoop
 from blockpilot_rl.envs.vector import BlockSizeVecEnv
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.policies.config import ACTIVATIONS
@@ -37,14 +36,14 @@ LAST_FILE = "last_model.zip"
 
 @dataclass(frozen=True)
 class SB3Hyperparams(ExploringHyperparams):
-    """Hyperparameters of every Stable-Baselines3 learner, named as there.
+    """Hyperparameters of every Stable-Baselines3 agent, with the names that it uses.
 
     Episodes have one step, so the discount has no effect.
 
     Attributes:
         n_envs: Decisions per environment step.
         learning_rate: Of AdamW.
-        weight_decay: Of AdamW, of weights alone and not of biases.
+        weight_decay: Of AdamW, for weights but not for biases.
         max_grad_norm: Clipping of the gradient.
         hidden: Widths of the hidden layers.
         activation: `tanh` or `relu`.
@@ -71,7 +70,7 @@ S = TypeVar("S", bound=SB3Hyperparams)
 
 
 class Standardise(BaseFeaturesExtractor):
-    """Standardises the observed state, so that the saved model takes states as they are."""
+    """Standardises the observed state, so that the saved model takes recorded states."""
 
     mean: torch.Tensor
     scale: torch.Tensor
@@ -87,37 +86,57 @@ class Standardise(BaseFeaturesExtractor):
         return (observations - self.mean) / self.scale
 
 
-class SB3Agent(ExploringAgent[S]):
-    """A learner of Stable-Baselines3 on the replayed sweep.
+class SB3Agent(Agent[S]):
+    """A learner of Stable-Baselines3 on the replayed sweep; a step is one decision.
 
-    `best_model.zip` in a saved run is the model that is used, for Stable-Baselines3 alone;
-    `last_model.zip` is where learning stopped.
+    The defaults are those of an actor that samples arms from a softmax. In a saved run
+    `best_model.zip` is the model that the policy was made from, for use with Stable-Baselines3
+    alone; `last_model.zip` is the model at the end of training.
     """
 
     Model: ClassVar[type[Any]]
-    scaler_prefix: ClassVar[str]
-    layer_prefixes: ClassVar[tuple[str, ...]]
+    scaler_prefix: ClassVar[str] = "features_extractor"
+    layer_prefixes: ClassVar[tuple[str, ...]] = ("mlp_extractor.policy_net.", "action_net.")
 
+    decisions: DecisionLog
     model: Any
+    _loop: TrainingLoop
 
     @abstractmethod
     def _settings(self) -> dict[str, Any]:
-        """Arguments of the model that are the algorithm's own."""
+        """Arguments of the model that are specific to the algorithm."""
 
-    @abstractmethod
-    def _propensities(self, step: dict[str, Any], arms: np.ndarray) -> np.ndarray:
+    @property
+    def planned_timesteps(self) -> int:
+        """Decisions that `learn` takes by default."""
+        return self.hyperparams.n_timesteps
+
+    @property
+    def eval_freq(self) -> int:
+        """Decisions between two evaluations on the validation split."""
+        return self.hyperparams.eval_freq
+
+    @property
+    def decodes_per_decision(self) -> int:
+        """Decodes that one decision costs."""
+        return self.hyperparams.decodes_per_decision
+
+    def propensities(self, step: dict[str, Any], arms: np.ndarray) -> np.ndarray:
         """Probabilities with which the arms of an environment step were chosen, `[n_envs]`.
 
         Args:
-            step: Local variables of the step, as Stable-Baselines3 shows them to callbacks.
-            arms: What was chosen, `[n_envs]`.
+            step: Local variables of the step, as Stable-Baselines3 passes them to callbacks.
+            arms: The chosen arms, `[n_envs]`.
         """
+        probabilities: np.ndarray = step["log_probs"].double().exp().cpu().numpy()
+        return probabilities
 
-    def _begin(self, train: Sweep) -> None:
-        super()._begin(train)
+    def initialize(self, train: Sweep) -> None:
+        """Create an untrained model."""
+        self.decisions = DecisionLog()
         settings = self.hyperparams
         self._random_state: dict[str, Any] | None = None
-        with self._lent_randomness():
+        with self._own_randomness():
             self.model = self.Model(
                 "MlpPolicy",
                 self._environment(train),
@@ -141,13 +160,14 @@ class SB3Agent(ExploringAgent[S]):
                 module.mean.copy_(mean)
                 module.scale.copy_(scale)
 
-    def _attach(self, train: Sweep, monitor: Monitor) -> None:
-        super()._attach(train, monitor)
+    def attach(self, train: Sweep, monitor: Monitor) -> None:
+        """Connect the model to an environment that has seen `num_timesteps` decisions."""
+        self.decisions.attach(train)
         env = self._environment(train)
         env.seed(self.seed)
         states: Any = env.reset()
         idle = np.zeros(env.num_envs, dtype=np.int64)
-        # The order of the prompts depends on the seed alone, so walking it leads to where it was.
+        # The order of the prompts depends on the seed alone: skip what was already seen.
         for _ in range(self.num_timesteps // env.num_envs):
             states, *_ = env.step(idle)
         self.model.set_env(VecMonitor(env), force_reset=False)
@@ -158,8 +178,9 @@ class SB3Agent(ExploringAgent[S]):
             configure(str(folder), ["tensorboard"]) if folder else Logger(None, [])
         )
 
-    def _advance(self, until: int, monitor: Monitor) -> None:
-        with self._lent_randomness():
+    def advance(self, until: int, monitor: Monitor) -> None:
+        """Train until `num_timesteps` is at least `until`."""
+        with self._own_randomness():
             self.model.learn(
                 until - self.num_timesteps,
                 callback=_LogDecisions(self),
@@ -168,16 +189,13 @@ class SB3Agent(ExploringAgent[S]):
             )
         self.num_timesteps = self.model.num_timesteps
 
-    @property
-    @abstractmethod
-    def _log_interval(self) -> int:
-        """How often Stable-Baselines3 writes its own curves, as it counts."""
-
-    def _snapshot(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
+        """Copy the weights of the model's policy."""
         state = self.model.policy.state_dict()
         return {name: value.cpu().clone() for name, value in state.items()}
 
-    def _policy_of(self, snapshot: Snapshot) -> BlockSizePolicy:
+    def policy_from(self, snapshot: Snapshot) -> BlockSizePolicy:
+        """Build the policy that takes the arm with the highest score."""
         settings = self.hyperparams
         layers = [
             (weight, snapshot[name.removesuffix("weight") + "bias"])
@@ -191,18 +209,45 @@ class SB3Agent(ExploringAgent[S]):
             snapshot[f"{self.scaler_prefix}.scale"],
         )
 
+    def training_state(self) -> dict[str, Any]:
+        """The random state, which `last_model.zip` does not hold."""
+        space = self.model.action_space.np_random.bit_generator.state
+        return {"random": self._random_state, "action_space": space}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Restore the result of `training_state`."""
+        self._random_state = state["random"]
+        self.model.action_space.np_random.bit_generator.state = state["action_space"]
+
+    @property
+    def _log_interval(self) -> int:
+        """Updates between two entries in the curves of Stable-Baselines3: one per evaluation."""
+        per_update: int = self.model.n_envs * self.model.n_steps
+        return max(1, self.eval_freq // per_update)
+
+    def _probabilities(self, states: np.ndarray) -> np.ndarray:
+        """Probability of each arm under the stochastic actor, `[n, arms]`."""
+        return self._softmax(states)
+
+    def _new_loop(self) -> TrainingLoop:
+        return TrainingLoop(self)
+
+    def _fit(self, train: Sweep, validation: Sweep, monitor: Monitor, until: int) -> None:
+        self._loop.run(train, validation, monitor, until)
+
     def _environment(self, train: Sweep) -> BlockSizeVecEnv:
+        plain = self.hyperparams.reward_baseline == "none"
         return BlockSizeVecEnv(
             self.hyperparams.n_envs,
             train,
             split=None,
             state_groups=self.state_groups,
-            baseline=self._baseline,
+            baseline=None if plain else self.problem.best_fixed,
         )
 
     @contextmanager
-    def _lent_randomness(self) -> Iterator[None]:
-        """Lend the agent's random state to the global generators, which SB3 draws from."""
+    def _own_randomness(self) -> Iterator[None]:
+        """Swap the agent's random state into the global generators that SB3 draws from."""
         callers = _global_random_state()
         if self._random_state is not None:
             _set_global_random_state(self._random_state)
@@ -215,8 +260,8 @@ class SB3Agent(ExploringAgent[S]):
     def _save_model(self, folder: Path) -> None:
         super()._save_model(folder)
         self.model.save(folder / LAST_FILE)
-        now = self._snapshot()
-        self.model.policy.load_state_dict(self._used)
+        now = self.snapshot()
+        self.model.policy.load_state_dict(self._loop.used)
         self.model.save(folder / BEST_FILE)
         self.model.policy.load_state_dict(now)
 
@@ -234,37 +279,6 @@ class SB3Agent(ExploringAgent[S]):
             _set_global_random_state(callers)
         super()._load_model(folder)
 
-    def _learner_state(self) -> dict[str, Any]:
-        space = self.model.action_space.np_random.bit_generator.state
-        return {"random": self._random_state, "action_space": space}
-
-    def _restore_learner(self, state: dict[str, Any]) -> None:
-        self._random_state = state["random"]
-        self.model.action_space.np_random.bit_generator.state = state["action_space"]
-
-
-class OnPolicyAgent(SB3Agent[S]):
-    """A learner that samples arms from the softmax of its actor."""
-
-    scaler_prefix = "features_extractor"
-    layer_prefixes = ("mlp_extractor.policy_net.", "action_net.")
-
-    model: OnPolicyAlgorithm
-
-    @property
-    def _log_interval(self) -> int:
-        """Once per walk over the validation split, counted in updates."""
-        per_update = self.model.n_envs * self.model.n_steps
-        return max(1, self.eval_freq // per_update)
-
-    def _propensities(self, step: dict[str, Any], arms: np.ndarray) -> np.ndarray:
-        probabilities: np.ndarray = step["log_probs"].double().exp().cpu().numpy()
-        return probabilities
-
-    def _probabilities(self, states: np.ndarray) -> np.ndarray:
-        """Probability of each arm under the stochastic actor, `[n, arms]`."""
-        return self._softmax(states)
-
 
 class _LogDecisions(BaseCallback):
     """Logs every decision with its propensity."""
@@ -277,7 +291,7 @@ class _LogDecisions(BaseCallback):
         env = self.training_env.unwrapped
         assert isinstance(env, BlockSizeVecEnv)
         rows, arms, _ = env.decided
-        self._agent.decisions.append(rows, arms, self._agent._propensities(self.locals, arms))
+        self._agent.decisions.append(rows, arms, self._agent.propensities(self.locals, arms))
         return True
 
 

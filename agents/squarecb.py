@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from blockpilot_rl.agents.bandit import BanditHyperparams, LinearBanditAgent
+from blockpilot_rl.agents.bandit import BanditAgent, BanditHyperparams
 from blockpilot_rl.agents.hyperparameters import require
-from blockpilot_rl.agents.ridge_models import RidgeModels
+from blockpilot_rl.agents.ridge_models import RewardModel, RidgeModels
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,16 @@ class SquareCBHyperparams(BanditHyperparams):
         require(self.gamma_exponent >= 0, "gamma_exponent must be 0 or more")
 
 
-class SquareCBAgent(LinearBanditAgent[SquareCBHyperparams]):
-    """Takes an arm the more seldom the further its predicted reward lies below the best one's."""
+class SquareCBAgent(BanditAgent[SquareCBHyperparams]):
+    """Takes an arm less often the further its predicted reward lies below the best."""
 
     algorithm = "squarecb"
     Hyperparams = SquareCBHyperparams
 
     def _explore(
-        self, model: RidgeModels, features: torch.Tensor, generator: torch.Generator
+        self, model: RewardModel, features: torch.Tensor, generator: torch.Generator
     ) -> torch.Tensor:
+        assert isinstance(model, RidgeModels)
         settings = self.hyperparams
         gamma = settings.gamma_scale * float(model.observations) ** settings.gamma_exponent
         predicted = model.predict(features)
@@ -46,5 +47,5 @@ class SquareCBAgent(LinearBanditAgent[SquareCBHyperparams]):
         gaps = predicted.gather(1, best) - predicted
         probabilities = 1 / (predicted.shape[1] + gamma * gaps)
         others = probabilities.scatter(1, best, 0.0).sum(dim=1, keepdim=True)
-        chances: torch.Tensor = probabilities.scatter(1, best, 1 - others)
-        return chances
+        complete: torch.Tensor = probabilities.scatter(1, best, 1 - others)
+        return complete

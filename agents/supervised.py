@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from blockpilot_rl.agents.full_information import FullInformationAgent, NetworkHyperparams
+from blockpilot_rl.agents.network import NetworkAgent, NetworkHyperparams
 from blockpilot_rl.evaluation.oracle import oracle_arms
 from blockpilot_rl.sweeps.table import Sweep
 
 
-class SupervisedAgent(FullInformationAgent[NetworkHyperparams]):
+class SupervisedAgent(NetworkAgent[NetworkHyperparams]):
     """Learns each prompt's best arm by cross-entropy and takes the most probable one.
 
     A label says nothing about how much the other arms lose, so where many arms are nearly as good

@@ -130,14 +130,15 @@ def tune(
             if trial.should_prune():
                 raise library.TrialPruned
 
+        hyperparams = {**_suggest(trial, space), **fixed}
         agent = make_agent(
             algorithm,
             seed=seed,
             state_groups=state_groups,
-            hyperparams={**_suggest(trial, space), **fixed},
+            hyperparams=hyperparams,
             device=device,
         )
-        trial.set_user_attr("hyperparams", to_dict(agent.hyperparams))
+        trial.set_user_attr("hyperparams", {**hyperparams, **to_dict(agent.hyperparams)})
         monitor = Monitor(on_score=report)
         agent.learn(train, validation, monitor)
         assert monitor.result is not None

@@ -25,7 +25,7 @@ from rich.progress import track
 from rich.table import Table
 from scipy.stats import bootstrap
 
-from blockpilot_rl.agents import ALGORITHMS, load_agent, make_agent
+from blockpilot_rl.agents import AGENTS, Agent, load_agent, make_agent
 from blockpilot_rl.cli.lists import words
 from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS, StateLayout
@@ -36,7 +36,6 @@ from blockpilot_rl.provenance import provenance
 from blockpilot_rl.sweeps.table import Sweep
 
 REFERENCE = "fixed"
-YARDSTICKS = ("random", "oracle")
 MEBIBYTE = 2**20
 
 
@@ -50,7 +49,7 @@ class AgentsBenchmark:
     )
     decisions: int = arg(500, help="decisions to time for every policy")
     algos: str = arg(
-        ",".join(name for name in ALGORITHMS if name not in YARDSTICKS),
+        ",".join(AGENTS),
         metavar="A,B",
         help="agents, separated by commas",
     )
@@ -67,7 +66,7 @@ class AgentsBenchmark:
         if self.width < 1 or self.decisions < 2:
             raise BlockPilotError("--width must be positive and --decisions at least 2")
         for name in words(self.algos):
-            if name not in ALGORITHMS or name in YARDSTICKS:
+            if name not in AGENTS:
                 raise BlockPilotError(f"--algos: {name!r} is no agent that can be deployed")
 
     def names(self) -> list[str]:
@@ -85,7 +84,9 @@ def main(config: AgentsBenchmark) -> None:
         for name in track(config.names(), "learn", console=console):
             path = Path(folder) / name
             found[name] = _in_own_process(config, name, path)
-            policies[name] = load_agent(path).to_policy()
+            agent = load_agent(path)
+            assert isinstance(agent, Agent)
+            policies[name] = agent.to_policy()
     seconds = time_policies(policies, config)
     for name, policy in policies.items():
         found[name] |= {

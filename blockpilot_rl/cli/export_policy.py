@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from blockpilot_rl.agents import Agent, load_agent
+from blockpilot_rl.agents import Agent, Yardstick, load_agent
 from blockpilot_rl.agents.hyperparameters import read_yaml
 from blockpilot_rl.cli.parsing import arg, name_first, run
 from blockpilot_rl.errors import BlockPilotError
@@ -55,6 +55,11 @@ def export_policy(config: ExportPolicyConfig) -> None:
     """
     folder = Path(config.run)
     agent = load_agent(folder)
+    if isinstance(agent, Yardstick):
+        raise BlockPilotError(
+            f"{agent.algorithm} cannot be exported: {agent.not_deployable}; export 'fixed' or a "
+            "learned agent"
+        )
     policy = agent.to_policy(_provenance(folder))
     checked = _check_parity(agent, policy, _check_table(config, agent))
     policy.save_pretrained(config.out, overwrite=config.overwrite)

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from blockpilot_rl.agents import ALGORITHMS, Agent, Monitor, load_agent, make_agent
+from blockpilot_rl.agents import ALGORITHMS, Agent, Monitor, Yardstick, load_agent, make_agent
 from blockpilot_rl.agents.hyperparameters import read_yaml, to_dict
 from blockpilot_rl.agents.runs import create_run_folder
 from blockpilot_rl.agents.tuning import PRUNERS, SAMPLERS, Tuned, TuningConfig, tune
@@ -222,7 +222,7 @@ def train_agent(config: TrainAgentConfig) -> None:
         _print_result(folder, config, agent, monitor)
 
 
-def _make_agent(config: TrainAgentConfig) -> tuple[Agent[Any], TrainAgentConfig]:
+def _make_agent(config: TrainAgentConfig) -> tuple[Agent[Any] | Yardstick, TrainAgentConfig]:
     """Make the agent, or load the one to go on with, on the rows of its sweep if none are named."""
     if config.trained_agent is None:
         agent = make_agent(
@@ -235,7 +235,7 @@ def _make_agent(config: TrainAgentConfig) -> tuple[Agent[Any], TrainAgentConfig]
         return agent, config
     run = Path(config.trained_agent)
     agent = load_agent(run, config.device)
-    if agent.algorithm != config.algo:
+    if agent.algorithm != config.algo and config.algo != "reward-regression":
         raise BlockPilotError(
             f"{run} holds a {agent.algorithm}, not a {config.algo}; give --algo {agent.algorithm}"
         )
@@ -287,7 +287,7 @@ def _monitor(folder: Path, config: TrainAgentConfig) -> Iterator[Monitor]:
             monitor.close()
 
 
-def _write_settings(folder: Path, config: TrainAgentConfig, agent: Agent[Any]) -> None:
+def _write_settings(folder: Path, config: TrainAgentConfig, agent: Agent[Any] | Yardstick) -> None:
     _write_yaml(folder / "config.yml", to_dict(agent.hyperparams))
     _write_command(folder, config)
 
@@ -338,7 +338,7 @@ def _prompts(table: Sweep) -> int:
 
 
 def _print_result(
-    folder: Path, config: TrainAgentConfig, agent: Agent[Any], monitor: Monitor
+    folder: Path, config: TrainAgentConfig, agent: Agent[Any] | Yardstick, monitor: Monitor
 ) -> None:
     score = monitor.result
     assert score is not None

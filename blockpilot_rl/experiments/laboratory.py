@@ -33,7 +33,6 @@ from blockpilot_rl.experiments.trainings import (
     Splits,
     Trained,
     Training,
-    decodes_per_decision,
     side_by_side,
 )
 from blockpilot_rl.sweeps.selection import window_arms
@@ -208,7 +207,7 @@ class Laboratory:
 
         decode = {
             name: self._bandit_curve(name, splits, trained[name])
-            if name in self.algos and decodes_per_decision(self.agent(name))
+            if name in self.algos and self.agent(name).decodes_per_decision
             else priced(name, len(splits.train.arms))
             for name in learning
         }

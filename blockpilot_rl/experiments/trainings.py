@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blockpilot_rl.agents import Agent, Monitor, make_agent
+from blockpilot_rl.agents import Monitor, make_agent
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.choices import Choices, decision_seconds
 from blockpilot_rl.evaluation.leakage import shuffle_states
@@ -157,7 +157,7 @@ class Training:
         if self.baseline_prompts is not None:
             baseline = some_prompts(train, self.baseline_prompts, seed)
         agent.learn(train, chosen_on, monitor, total_timesteps=self.decisions, baseline=baseline)
-        price = decodes_per_decision(agent)
+        price = agent.decodes_per_decision
         labels = len(baseline) * len(baseline.arms) if price == 2 else 0
         test, validation = self.splits.test, self.splits.validation
         return Learned(
@@ -178,18 +178,6 @@ class Training:
         rng = np.random.default_rng(seed)
         shuffled = shuffle_states(train, rng)
         return shuffled, None if validation is None else shuffle_states(validation, rng)
-
-
-def decodes_per_decision(agent: Agent[Any]) -> int:
-    """Decodes that a decision of a bandit learner costs; 0 for one that needs all labels.
-
-    A decision costs a decode with the chosen size, and another with the best fixed size where the
-    learner takes the difference of the two.
-    """
-    settings = agent.hyperparams
-    if not hasattr(settings, "n_timesteps"):
-        return 0
-    return 1 if settings.reward_baseline == "none" else 2
 
 
 Each = Callable[[Callable[[int], Learned], Iterable[int]], Iterable[Learned]]

@@ -38,7 +38,8 @@ QUICK: dict[str, dict[str, Any]] = {
         "noise": 0.5,
     },
     "supervised": {"epochs": 15},
-    "reward-regression": {},
+    "ridge-regression": {},
+    "network-regression": {"epochs": 15},
     "expected-reward": {
         "epochs": 15,
         "learning_rate": 0.003,
@@ -68,5 +69,6 @@ BRIEF: dict[str, dict[str, Any]] = {
         "gradient_steps": 20,
     },
     "supervised": {"epochs": 4},
+    "network-regression": {"epochs": 4},
     "expected-reward": {"epochs": 4},
 }

@@ -33,7 +33,7 @@ def learned(tables):
 def predictions(agent, features):
     """Rewards that the used model predicts for projected states, `[n, arms]`."""
     model = agent._new_model()
-    model.load_state_dict(agent._used)
+    model.load_state_dict(agent._loop.used)
     return model, model.predict(features)
 
 

@@ -80,14 +80,14 @@ def test_learners_of_rewards_lose_next_to_nothing_where_states_tell_nothing(algo
 def test_shuffled_states_take_the_gain_away(tables):
     train, validation, test = tables
     rng = np.random.default_rng(0)
-    blind = quick("reward-regression").learn(
+    blind = quick("ridge-regression").learn(
         shuffle_states(train, rng), shuffle_states(validation, rng)
     )
-    seeing = quick("reward-regression").learn(train, validation)
+    seeing = quick("ridge-regression").learn(train, validation)
     assert gain(blind, test) < 0.05 < gain(seeing, test)
 
 
-@pytest.mark.parametrize("algorithm", ["reward-regression", "linucb", "dqn"])
+@pytest.mark.parametrize("algorithm", ["ridge-regression", "linucb", "dqn"])
 def test_units_of_the_state_do_not_matter(algorithm, tables):
     """A column in other units, or one that is constant, is standardised away."""
 

@@ -18,7 +18,7 @@ def data(n, width):
 def test_it_solves_the_normal_equations_of_every_penalty(shape):
     """Tall and wide inputs alike."""
     inputs, targets = data(*shape)
-    path = RidgePath.of(inputs, targets)
+    path = RidgePath.from_data(inputs, targets)
     for penalty in PENALTIES:
         weights, intercept = path.fit(penalty)
         residual = inputs @ weights + intercept - targets
@@ -30,8 +30,8 @@ def test_it_solves_the_normal_equations_of_every_penalty(shape):
 def test_rows_left_out_are_predicted_by_a_fit_to_the_others(shape):
     inputs, targets = data(*shape)
     rows = np.arange(shape[0]) % 3 == 1
-    found = RidgePath.of(inputs, targets).predict_left_out(PENALTIES, rows)
-    others = RidgePath.of(inputs[~rows], targets[~rows])
+    found = RidgePath.from_data(inputs, targets).predict_left_out(PENALTIES, rows)
+    others = RidgePath.from_data(inputs[~rows], targets[~rows])
     for penalty, predicted in zip(PENALTIES, found, strict=True):
         weights, intercept = others.fit(penalty)
         np.testing.assert_allclose(predicted, inputs[rows] @ weights + intercept, atol=1e-8)
@@ -42,8 +42,8 @@ def test_rows_left_out_may_have_twins_and_be_almost_all(kept):
     inputs, targets = data(12, 5)
     inputs[6:], inputs[:, 1] = inputs[:6], 3.0
     rows = np.arange(12) >= kept
-    found = RidgePath.of(inputs, targets).predict_left_out(PENALTIES, rows)
-    others = RidgePath.of(inputs[~rows], targets[~rows])
+    found = RidgePath.from_data(inputs, targets).predict_left_out(PENALTIES, rows)
+    others = RidgePath.from_data(inputs[~rows], targets[~rows])
     for penalty, predicted in zip(PENALTIES, found, strict=True):
         weights, intercept = others.fit(penalty)
         np.testing.assert_allclose(predicted, inputs[rows] @ weights + intercept, atol=1e-8)
@@ -51,7 +51,7 @@ def test_rows_left_out_may_have_twins_and_be_almost_all(kept):
 
 def test_inputs_that_tell_nothing_leave_the_mean():
     inputs, targets = np.full((6, 4), 0.5), data(6, 4)[1]
-    path = RidgePath.of(inputs, targets)
+    path = RidgePath.from_data(inputs, targets)
     weights, intercept = path.fit(1.0)
     np.testing.assert_array_equal(weights, 0)
     np.testing.assert_allclose(intercept, targets.mean(axis=0))

@@ -162,7 +162,7 @@ def test_the_discount_and_the_target_network_have_no_effect(tables):
     """Episodes of one step end for real, so nothing is bootstrapped from what follows."""
     agent = make_agent("dqn", hyperparams=BRIEF["dqn"]).learn(*tables[:2], total_timesteps=640)
     other = make_agent("dqn", hyperparams=BRIEF["dqn"])
-    begin = other._begin
+    begin = other.initialize
 
     def begin_with_another_discount(train):
         begin(train)
@@ -170,7 +170,7 @@ def test_the_discount_and_the_target_network_have_no_effect(tables):
         for parameter in other.model.q_net_target.parameters():
             parameter.data.fill_(3.0)
 
-    other._begin = begin_with_another_discount
+    other.initialize = begin_with_another_discount
     other.learn(*tables[:2], total_timesteps=640)
     ours, theirs = agent.to_policy().state_dict(), other.to_policy().state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)

@@ -15,7 +15,7 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from blockpilot_rl.agents import ALGORITHMS, load_agent
-from blockpilot_rl.agents.static import FixedAgent
+from blockpilot_rl.agents.fixed import FixedAgent
 from blockpilot_rl.cli.train_agent import main
 from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError

@@ -13,13 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blockpilot_rl.agents import ALGORITHMS, make_agent
+from blockpilot_rl.agents import AGENTS, make_agent
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.experiments.trainings import (
     Splits,
     Trained,
     Training,
-    decodes_per_decision,
     side_by_side,
 )
 from tests.evaluation.replicates import replicated
@@ -41,12 +40,12 @@ def test_a_sweep_without_validation_rows():
 
 def test_what_a_decision_costs():
     """A label of every arm is no decision; a baseline is decoded for too."""
-    costs = {name: decodes_per_decision(make_agent(name)) for name in ALGORITHMS}
-    for name in ("supervised", "reward-regression", "fixed"):
+    costs = {name: make_agent(name).decodes_per_decision for name in AGENTS}
+    for name in ("supervised", "ridge-regression", "network-regression", "fixed"):
         assert costs[name] == 0
     assert costs["ppo"] == costs["linucb"] == 2
     plain = make_agent("linucb", hyperparams={"reward_baseline": "none"})
-    assert decodes_per_decision(plain) == 1
+    assert plain.decodes_per_decision == 1
 
 
 def test_decisions_are_paid_for(splits):

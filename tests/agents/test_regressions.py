@@ -1,4 +1,4 @@
-"""The ridge regression of rewards and the choice of its penalty."""
+"""The regressions of rewards and the choice of the ridge penalty."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from blockpilot_rl.agents import ALGORITHMS, Monitor, make_agent
+from blockpilot_rl.agents import AGENTS, Monitor, make_agent
 from blockpilot_rl.agents.pooling import pooled_speedups
 from blockpilot_rl.decoding.state import StateLayout
 from tests.synthetic import synthetic_table
 
 
 def ridge(**hyperparams):
-    return make_agent("reward-regression", hyperparams=hyperparams)
+    return make_agent("ridge-regression", hyperparams=hyperparams)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_ridge_is_the_closed_form(tables, target):
     np.testing.assert_allclose(residual.sum(axis=0), 0, atol=2e-3)
 
 
-def test_pooling_takes_luck_out_of_what_is_learned(tables):
+def test_pooling_reduces_the_noise_of_the_targets(tables):
     """Few passes over short answers: what a prompt really gains is known from its draws."""
     errors = {}
     for target in ("recorded", "pooled"):
@@ -115,10 +115,8 @@ def test_the_penalty_is_chosen_by_the_reward_of_choices_on_prompts_left_out(tabl
 
 
 def test_no_other_agent_learns_from_validation_prompts():
-    fitted = [name for name in ALGORITHMS if make_agent(name).learns_from_validation]
-    assert fitted == ["reward-regression"]
-    assert ridge(model="ridge").learns_from_validation
-    assert not ridge(model="mlp").learns_from_validation
+    fitted = [name for name in AGENTS if make_agent(name).learns_from_validation]
+    assert fitted == ["ridge-regression"]
 
 
 def test_few_validation_prompts_hold_nothing_out(tables):
@@ -147,7 +145,7 @@ def test_rows_of_one_prompt_are_never_on_both_sides_of_a_fold(tables):
     unique = dataclasses.replace(train, states=states, metadata=metadata)
     twice = unique.select_rows(np.repeat(np.arange(len(train)), 2))
     agent = make_agent(
-        "reward-regression",
+        "ridge-regression",
         state_groups=["last_hidden"],
         hyperparams={"alphas": [1e-3, 1e6]},
     )
@@ -155,10 +153,11 @@ def test_rows_of_one_prompt_are_never_on_both_sides_of_a_fold(tables):
     assert set(agent.choose(unique)) == {agent.problem.best_fixed_arm}
 
 
-def test_the_mlp_predicts_gains(tables):
+def test_the_network_predicts_gains(tables):
     """Its scores are in units of the reward, so that they can be read as predictions."""
     train, validation, test = tables
-    agent = ridge(model="mlp", epochs=30, weight_decay=0.01, learning_rate=0.003)
+    settings = {"epochs": 30, "weight_decay": 0.01, "learning_rate": 0.003}
+    agent = make_agent("network-regression", hyperparams=settings)
     agent.learn(train, validation)
     with torch.inference_mode():
         predicted = agent.policy(torch.from_numpy(test.states)).numpy()

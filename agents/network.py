@@ -1,4 +1,4 @@
-"""Networks that learn from every arm's outcome on every prompt, as a recorded sweep has it."""
+"""The base of the networks that learn from the outcomes of all arms."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from blockpilot_rl.agents.base import standardisation
+from blockpilot_rl.agents.base import Agent, standardisation
 from blockpilot_rl.agents.hyperparameters import require, require_network
-from blockpilot_rl.agents.iterative import IterativeAgent, Snapshot
 from blockpilot_rl.agents.monitor import Monitor
 from blockpilot_rl.agents.optimizer import BiasSparingAdamW
+from blockpilot_rl.agents.training_loop import Snapshot, TrainingLoop
 from blockpilot_rl.policies.config import PolicyConfig
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import Sweep
@@ -22,7 +22,7 @@ from blockpilot_rl.sweeps.table import Sweep
 
 @dataclass(frozen=True)
 class NetworkHyperparams:
-    """Hyperparameters of a network with full information.
+    """Hyperparameters of a network.
 
     Attributes:
         hidden: Widths of the hidden layers; empty for a linear network.
@@ -30,7 +30,7 @@ class NetworkHyperparams:
         epochs: Passes over the training prompts.
         batch_size: Prompts per update.
         learning_rate: Of AdamW.
-        weight_decay: Of AdamW, of weights alone and not of biases.
+        weight_decay: Of AdamW, for weights but not for biases.
     """
 
     hidden: tuple[int, ...]
@@ -52,19 +52,19 @@ class NetworkHyperparams:
 N = TypeVar("N", bound=NetworkHyperparams)
 
 
-class FullInformationAgent(IterativeAgent[N]):
-    """Trains a network by gradient descent; a step of it is one epoch.
+class NetworkAgent(Agent[N]):
+    """Trains a network by gradient descent on the outcomes of all arms; a step is one epoch.
 
-    All arms of a prompt are known, so nothing has to be explored; in return a prompt costs as many
-    decodes as there are arms.
+    Nothing has to be explored, but each prompt costs as many decodes as there are arms.
     """
 
     network: BlockSizePolicy
     optimizer: torch.optim.Optimizer
+    _loop: TrainingLoop
 
     @abstractmethod
     def _targets(self, train: Sweep) -> np.ndarray:
-        """What the loss compares the scores of each prompt with, `[n, …]`."""
+        """Targets of the loss for each prompt, `[n, …]`."""
 
     @abstractmethod
     def _loss(self, scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -77,10 +77,11 @@ class FullInformationAgent(IterativeAgent[N]):
 
     @property
     def eval_freq(self) -> int:
-        """Every epoch is judged."""
+        """Every epoch is evaluated."""
         return 1
 
-    def _begin(self, train: Sweep) -> None:
+    def initialize(self, train: Sweep) -> None:
+        """Create a network with random hidden layers and a last layer of zeros."""
         self._generator = torch.Generator().manual_seed(self.seed)
         network = BlockSizePolicy(self._network_config())
         mean, scale = standardisation(self.problem.states(train))
@@ -93,13 +94,15 @@ class FullInformationAgent(IterativeAgent[N]):
         # All arms start out equal, whatever the scale of the rewards.
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
-        self._train_network(network)
+        self._set_network(network)
 
-    def _attach(self, train: Sweep, monitor: Monitor) -> None:
+    def attach(self, train: Sweep, monitor: Monitor) -> None:
+        """Move the training data to the device."""
         self._inputs = torch.as_tensor(self.problem.states(train), device=self.device)
         self._answers = torch.as_tensor(self._targets(train), device=self.device)
 
-    def _advance(self, until: int, monitor: Monitor) -> None:
+    def advance(self, until: int, monitor: Monitor) -> None:
+        """Train until `num_timesteps` epochs are done."""
         for epoch in range(self.num_timesteps + 1, until + 1):
             order = torch.randperm(len(self._inputs), generator=self._generator)
             losses = []
@@ -112,31 +115,41 @@ class FullInformationAgent(IterativeAgent[N]):
             monitor.scalar("train/loss", float(np.mean(losses)), epoch)
             self.num_timesteps = epoch
 
-    def _snapshot(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
+        """Copy the network's weights."""
         return {name: value.cpu().clone() for name, value in self.network.state_dict().items()}
 
-    def _policy_of(self, snapshot: Snapshot) -> BlockSizePolicy:
+    def policy_from(self, snapshot: Snapshot) -> BlockSizePolicy:
+        """Build the policy that takes the arm with the highest score."""
         policy = BlockSizePolicy(self._network_config())
         policy.load_state_dict(snapshot)
         return policy.eval()
 
-    def _learner_state(self) -> dict[str, Any]:
+    def training_state(self) -> dict[str, Any]:
+        """Everything that further training depends on."""
         return {
-            "network": self._snapshot(),
+            "network": self.snapshot(),
             "optimizer": self.optimizer.state_dict(),
             "generator": self._generator.get_state(),
         }
 
-    def _restore_learner(self, state: dict[str, Any]) -> None:
-        self._train_network(self._policy_of(state["network"]))
+    def restore(self, state: dict[str, Any]) -> None:
+        """Restore the result of `training_state`."""
+        self._set_network(self.policy_from(state["network"]))
         self.optimizer.load_state_dict(state["optimizer"])
         self._generator = torch.Generator()
         self._generator.set_state(state["generator"])
 
+    def _new_loop(self) -> TrainingLoop:
+        return TrainingLoop(self)
+
+    def _fit(self, train: Sweep, validation: Sweep, monitor: Monitor, until: int) -> None:
+        self._loop.run(train, validation, monitor, until)
+
     def _network_config(self) -> PolicyConfig:
         return self._policy_config(self.hyperparams.hidden, self.hyperparams.activation)
 
-    def _train_network(self, network: BlockSizePolicy) -> None:
+    def _set_network(self, network: BlockSizePolicy) -> None:
         self.network = network.to(self.device).train()
         self.optimizer = BiasSparingAdamW(
             self.network.parameters(),
