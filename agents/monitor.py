@@ -13,7 +13,7 @@ from torch.utils.tensorboard.summary import hparams
 from torch.utils.tensorboard.writer import SummaryWriter
 
 from blockpilot_rl.agents.hyperparameters import to_dict
-from blockpilot_rl.evaluation.oracle import gap_closed
+from blockpilot_rl.evaluation.measure import MeanSpeedups, Requests
 from blockpilot_rl.sweeps.table import Sweep
 
 if TYPE_CHECKING:
@@ -25,19 +25,13 @@ _CURVES = ("reward", "regret", "gap_closed")
 
 
 @dataclass(frozen=True)
-class Score:
+class Score(MeanSpeedups):
     """How good some choices are on a sweep.
 
     Attributes:
-        reward: Mean speedup over plain decoding.
-        best_fixed: Mean speedup of the best fixed size of the training prompts.
-        oracle: Mean speedup of the best size of each prompt.
         arm_frequencies: Share of prompts given to each block size.
     """
 
-    reward: float
-    best_fixed: float
-    oracle: float
     arm_frequencies: dict[int, float]
 
     @classmethod
@@ -49,31 +43,34 @@ class Score:
             choices: Arm indices, `[n]`.
             best_fixed: Block size to compare with.
         """
-        rewards = table.speedups
-        counts = np.bincount(choices, minlength=len(table.arms))
-        return cls(
-            reward=float(rewards[np.arange(len(table)), choices].mean()),
-            best_fixed=float(rewards[:, table.arm_index(best_fixed)].mean()),
-            oracle=float(rewards.max(axis=1).mean()),
-            arm_frequencies={
-                arm: float(count / len(table))
-                for arm, count in zip(table.arms, counts, strict=True)
-            },
+        fixed = table.arm_index(best_fixed)
+        found = Requests.from_sweep(table, fixed, fixed).mean_speedups(
+            table.seconds[np.arange(len(table)), choices]
         )
+        counts = np.bincount(choices, minlength=len(table.arms))
+        shares = dict(zip(table.arms, (counts / len(table)).tolist(), strict=True))
+        return cls(**asdict(found), arm_frequencies=shares)
 
     @property
-    def regret(self) -> float:
-        """Mean speedup that the oracle has and these choices lack."""
-        return self.oracle - self.reward
+    def reward(self) -> float:
+        """Mean speedup over plain decoding."""
+        return self.choice
 
     @property
-    def gap_closed(self) -> float:
-        """Share of the way from the best fixed size to the oracle; NaN if there is no gap."""
-        return gap_closed(self.reward, self.best_fixed, self.oracle)
+    def best_fixed(self) -> float:
+        """Mean speedup of the best fixed size of the training prompts."""
+        return self.fixed
 
     def to_dict(self) -> dict[str, Any]:
         """Render as JSON-ready values."""
-        return {**asdict(self), "regret": self.regret, "gap_closed": self.gap_closed}
+        return {
+            "reward": self.reward,
+            "best_fixed": self.best_fixed,
+            "oracle": self.oracle,
+            "arm_frequencies": self.arm_frequencies,
+            "regret": self.regret,
+            "gap_closed": self.gap_closed,
+        }
 
 
 class Scored(Protocol):

@@ -16,7 +16,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from blockpilot_rl.decoding.forward import Hidden, TargetForward
-from blockpilot_rl.decoding.sampling import GREEDY, Sampling, greedy, gumbel_rows
+from blockpilot_rl.decoding.sampling import GREEDY, Sampling, greedy, gumbel
 
 PREFILL_ROWS = 8
 """Prompts read in one pass."""
@@ -70,7 +70,8 @@ def continue_batch(
         _Record(ids, replace(sampling, seed=seed)) for ids, seed in zip(prompts, seeds, strict=True)
     ]
     rows = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))
-    cache, padding, token = _prefill(target, [records[row] for row in rows], max_new_tokens)
+    places = _places([records[row] for row in rows])
+    cache, padding, token = _prefill(target, [records[row] for row in rows], places, max_new_tokens)
     stops = set(stop_token_ids)
     for step in range(max_new_tokens):
         values = token.tolist()
@@ -88,33 +89,43 @@ def continue_batch(
         if 8 * len(alive) <= 7 * len(rows):
             keep = torch.tensor(alive, device=token.device)
             rows = [rows[i] for i in alive]
-            token, padding = token[keep], padding[keep]
+            token, padding, places = token[keep], padding[keep], places[keep]
             cache.select(keep)
         hidden = target(token[:, None], cache, padding)
         for i, row in enumerate(rows):
             records[row].append(hidden, i)
-        token = _choose(target, hidden, [records[row] for row in rows])
+        token = _choose(target, hidden, sampling, places, step + 1)
     return [record.finish() for record in records]
 
 
-def _choose(target: TargetForward, hidden: Hidden, records: Sequence[_Record]) -> torch.Tensor:
-    """Choose the next token of each row by the noise of its own seed and position, `[rows]`."""
+def _choose(
+    target: TargetForward, hidden: Hidden, sampling: Sampling, places: torch.Tensor, step: int
+) -> torch.Tensor:
+    """Choose the next token of each row with the noise of its own seed and position, `[rows]`.
+
+    Args:
+        target: The target's pass.
+        hidden: Its result.
+        sampling: How tokens are chosen; its seed is not read.
+        places: Seed and position of the first token of each row, `[rows, 2]`.
+        step: Tokens that each row has.
+    """
     logits = target.logits(hidden.last[:, -1])
-    sampling = records[0].sampling
     if sampling.is_greedy:
         return greedy(logits)
-    noise = gumbel_rows([record.place for record in records], target.vocab_size)
-    return sampling.choose(logits, noise.to(logits.device))
+    tokens = torch.arange(target.vocab_size, device=logits.device)
+    return sampling.choose(logits, gumbel(places[:, 0], places[:, 1] + step, tokens))
 
 
 def _prefill(
-    target: TargetForward, records: Sequence[_Record], max_new_tokens: int
+    target: TargetForward, records: Sequence[_Record], places: torch.Tensor, max_new_tokens: int
 ) -> tuple[Any, torch.Tensor, torch.Tensor]:
     """Read the prompts a few at a time, so that little of a pass is padding.
 
     Args:
         target: The target's pass.
         records: One per prompt, sorted by its length.
+        places: See `_choose`.
         max_new_tokens: Budget of each row.
 
     Returns:
@@ -129,10 +140,18 @@ def _prefill(
         hidden = target(ids, cache, _padding(group, ids.device))
         for row, record in enumerate(group):
             record.start(hidden, row)
-        tokens.append(_choose(target, hidden, group))
+        own = places[start : start + PREFILL_ROWS]
+        tokens.append(_choose(target, hidden, group[0].sampling, own, 0))
         caches.append(cache)
     cache = caches[0].join(caches[1:], len(records[-1].prompt_ids) + max_new_tokens)
     return cache, _padding(records, ids.device), torch.cat(tokens)
+
+
+def _places(records: Sequence[_Record]) -> torch.Tensor:
+    """Seed and position of the first new token of each row, `[rows, 2]`, on the prompts' device."""
+    device = records[0].prompt_ids.device
+    places = [(record.sampling.seed, len(record.prompt_ids)) for record in records]
+    return torch.tensor(places, device=device)
 
 
 def _padding(records: Sequence[_Record], device: torch.device) -> torch.Tensor:
@@ -152,11 +171,6 @@ class _Record:
         self.features: list[torch.Tensor] = []
         self.last: list[torch.Tensor] = []
         self.length = 0
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """Seed and position of the next token."""
-        return self.sampling.seed, len(self.prompt_ids) + len(self.tokens)
 
     def start(self, hidden: Hidden, row: int) -> None:
         """Keep what the prompt's own positions gave."""

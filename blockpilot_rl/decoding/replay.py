@@ -11,9 +11,8 @@ all drafts before it were right, which is seldom far into a block.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -29,12 +28,6 @@ _TEXTS = 16
 
 _TOKENS = 256
 """Tokens of one text in a pass of a trace, about; more of them would look past each other."""
-
-_NOISE_BYTES = 2**30
-"""Noise to keep for further passes, at most; what is dropped is made anew, the same."""
-
-_Noise = Callable[[int, int], torch.Tensor]
-"""Noise for the draft vocabulary by seed and position, `[draft_vocab]`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +110,6 @@ class _Texts:
         drafter: LeanDrafter,
         continuations: Sequence[Continuation],
         room: int,
-        noise: _Noise,
     ) -> None:
         self.drafter, device = drafter, drafter.device
         texts = [torch.cat([item.prompt_ids, item.output_ids]) for item in continuations]
@@ -131,8 +123,9 @@ class _Texts:
         self.sampling, *others = {dataclasses.replace(x.sampling, seed=0) for x in continuations}
         if others:
             raise ValueError(f"continuations of one replay are sampled differently: {others}")
-        self._seeds = [item.sampling.seed for item in continuations]
-        self._noise = noise
+        self._seeds = torch.tensor([x.sampling.seed for x in continuations], device=device)
+        ids = drafter.token_ids
+        self._ids = torch.arange(drafter.target.vocab_size, device=device) if ids is None else ids
 
     def blocks(self, rows: torch.Tensor, starts: torch.Tensor, sizes: torch.Tensor) -> Blocks:
         """Blocks at some positions of some texts."""
@@ -159,32 +152,24 @@ class _Texts:
             logits = self.drafter.logits(states[blocks.firsts[alive] + offset], before)
             noise = None
             if self.sampling.noisy_drafts:
-                asked = zip(rows.tolist(), places.tolist(), strict=True)
-                noise = torch.stack([self._noise(self._seeds[row], at) for row, at in asked])
+                noise = self._noise(rows, places)
             proposed = self.drafter.to_target_ids(self.sampling.propose(logits, noise))
             alive = alive[proposed == self.tokens[rows, places]]
             accepted[alive] += 1
         return torch.minimum(accepted + 1, left)
 
+    def _noise(self, rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        """Noise for the draft vocabulary, computed once where arms share a place, `[n, vocab]`."""
+        pairs = torch.stack([self._seeds[rows], places], dim=1)
+        distinct, which = pairs.unique(dim=0, return_inverse=True)
+        return gumbel(distinct[:, 0], distinct[:, 1], self._ids)[which]
+
 
 def _groups(
     drafter: LeanDrafter, continuations: Sequence[Continuation], room: int
 ) -> Iterator[_Texts]:
-    noise = _noise(drafter)
     for first in range(0, len(continuations), _TEXTS):
-        yield _Texts(drafter, continuations[first : first + _TEXTS], room, noise)
-
-
-def _noise(drafter: LeanDrafter) -> _Noise:
-    """Noise as it is asked for; texts with the same seed share it."""
-    size = drafter.target.vocab_size
-    ids = torch.arange(size) if drafter.token_ids is None else drafter.token_ids.cpu()
-
-    @lru_cache(maxsize=_NOISE_BYTES // (4 * len(ids)))
-    def noise(seed: int, position: int) -> torch.Tensor:
-        return gumbel(seed, position, size)[ids].to(drafter.device)
-
-    return noise
+        yield _Texts(drafter, continuations[first : first + _TEXTS], room)
 
 
 def _trajectories(texts: _Texts, block_sizes: Sequence[int]) -> list[list[list[int]]]:

@@ -161,18 +161,3 @@ def mixed_arms(table: Sweep) -> np.ndarray:
     """
     arms = replicate_arms(table)
     return np.where(arms == NO_ARM, oracle_arms(table), arms)
-
-
-def gap_closed(speedup: float, fixed: float, oracle: float) -> float:
-    """Share of the way from the best fixed size to the oracle.
-
-    Args:
-        speedup: Mean speedup of the policy.
-        fixed: Mean speedup of the best fixed size.
-        oracle: Mean speedup of the oracle.
-
-    Returns:
-        1 at the oracle, 0 at the fixed size, negative below it; NaN if there is no gap.
-    """
-    gap = oracle - fixed
-    return (speedup - fixed) / gap if gap > 0 else float("nan")

@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
+from blockpilot_rl.evaluation.measure import Measured
 from blockpilot_rl.evaluation.off_policy import OffPolicyCheck
 from blockpilot_rl.evaluation.oracle import CrossFit
 from blockpilot_rl.evaluation.statistics import Interval
@@ -13,68 +14,34 @@ from blockpilot_rl.evaluation.statistics import Interval
 ALL_PROMPTS = "all"
 
 
-@dataclass(frozen=True)
-class GroupOutcome:
-    """What one way of choosing the block size achieves on a family, a language or a temperature.
-
-    Attributes:
-        rows: Test rows of the group.
-        mean_speedup: Mean over rows of plain seconds / seconds.
-        total_speedup: Plain seconds of all rows / seconds of all rows.
-        gain: Gain in mean speedup over the best fixed size (of all rows), as a fraction.
-    """
-
-    rows: int
-    mean_speedup: float
-    total_speedup: float
-    gain: Interval
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one way of choosing the block size achieves on the test prompts.
+@dataclass(frozen=True, kw_only=True)
+class Outcome(Measured):
+    """What one way of choosing among the arms of a sweep achieves on the test prompts.
 
     Numbers of an agent are averages over its seeds. Its seconds include its own decision, one per
     request.
 
     Attributes:
-        block_size: The size, if it is the same for every request.
-        mean_speedup: Mean over requests of plain seconds / seconds.
-        total_speedup: Plain seconds of all requests / seconds of all requests.
-        gain: Gain in mean speedup over the best fixed size, as a fraction.
-        total_gain: Gain in total time over the fixed size that is best in total time.
-        gain_by_seed: The first gain's value for every seed.
-        gap_closed: Share of the way in mean speedup from the best fixed size to the oracle; NaN if
-            there is no gap.
-        gap_closed_interval: The same with its interval.
-        regret: Mean over requests of the oracle's speedup less the one achieved.
+        gain_by_seed: Gain in mean speedup over the best fixed size for every seed.
         acceptance_length: Tokens of all requests / decode passes of all requests (pooled).
         acceptance_length_per_request: Mean over requests of tokens / decode passes.
         tokens_per_second: Tokens of all requests / seconds of all requests.
         arms: Share of the requests that got each block size.
         policy_microseconds: Time of one decision; 0 where nothing is decided.
-        per_family: The same per family, in short.
-        per_language: The same per language, in short.
-        per_temperature: The same per temperature, in short.
+        per_family: The measurements within each family.
+        per_language: The measurements within each language.
+        per_temperature: The measurements within each temperature.
     """
 
-    block_size: int | None
-    mean_speedup: float
-    total_speedup: float
-    gain: Interval
-    total_gain: Interval
     gain_by_seed: list[float]
-    gap_closed: float
-    gap_closed_interval: Interval
-    regret: float
     acceptance_length: float
     acceptance_length_per_request: float
     tokens_per_second: float
     arms: dict[int, float]
     policy_microseconds: float
-    per_family: dict[str, GroupOutcome]
-    per_language: dict[str, GroupOutcome]
-    per_temperature: dict[str, GroupOutcome]
+    per_family: dict[str, Measured]
+    per_language: dict[str, Measured]
+    per_temperature: dict[str, Measured]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.judge import Judge
 from blockpilot_rl.evaluation.results import Outcome, Verdict
@@ -41,10 +43,12 @@ def decide(
             family_margin=family_margin,
         )
     level = 1 - (1 - judge.confidence) / len(choices)
-    gains = {name: judge.gain(chosen, level) for name, chosen in choices.items()}
+    gains = {
+        name: judge.requests.gain(judge.seconds(chosen), level) for name, chosen in choices.items()
+    }
     surest = sorted(gains, key=lambda name: gains[name].low, reverse=True)
     adapting = {
-        name: judge.over_constants(chosen, level)
+        name: _over_constants(judge, chosen, level)
         for name, chosen in choices.items()
         if gains[name].low > 0
     }
@@ -94,6 +98,20 @@ def decide(
         within_margin=loss.value >= -family_margin,
         unsure_families=unsure,
     )
+
+
+def _over_constants(judge: Judge, choices: Choices, confidence: float) -> tuple[int, Interval]:
+    """Compare choices with always taking one of the sizes that they take.
+
+    Returns:
+        The size with the least lower bound of the relative difference, and that difference.
+    """
+    seconds, sizes = judge.seconds(choices), judge.test.seconds
+    changes = {
+        judge.test.arms[arm]: judge.requests.change(seconds, sizes[:, arm], confidence)
+        for arm in np.unique(choices.arms)
+    }
+    return min(changes.items(), key=lambda item: item[1].low)
 
 
 def _worst(outcome: Outcome) -> tuple[str, Interval]:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.judge import Judge
-from blockpilot_rl.evaluation.oracle import gap_closed
 from blockpilot_rl.evaluation.results import AblationRow
 
 ALL_GROUPS = "all groups"
@@ -39,18 +38,18 @@ def ablation_rows(
         sets: The groups, by the name to show; `ALL_GROUPS` is among them.
         choices: What the agents that saw them chose on the judge's test rows, by the same names.
     """
-    layout, every = judge.test.metadata.state, choices[ALL_GROUPS]
-    fixed = float(judge.fixed_speedups.mean())
-    oracle = float(judge.test.speedups.max(axis=1).mean())
+    layout, requests = judge.test.metadata.state, judge.requests
+    every = judge.seconds(choices[ALL_GROUPS])
     rows = {}
     for name, groups in sets.items():
-        speedup = float(judge.speedups(choices[name]).mean())
+        seconds = judge.seconds(choices[name])
+        found = requests.mean_speedups(seconds)
         rows[name] = AblationRow(
             groups=list(groups),
             width=layout.select(groups).width,
-            mean_speedup=speedup,
-            gain=judge.gain(choices[name]),
-            gap_closed=gap_closed(speedup, fixed, oracle),
-            change=judge.change(choices[name], every),
+            mean_speedup=found.choice,
+            gain=requests.gain(seconds),
+            gap_closed=found.gap_closed,
+            change=requests.change(seconds, every),
         )
     return rows

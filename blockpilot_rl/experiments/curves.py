@@ -21,7 +21,6 @@ import numpy as np
 
 from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.judge import Judge
-from blockpilot_rl.evaluation.oracle import gap_closed
 from blockpilot_rl.evaluation.results import CurvePoint
 from blockpilot_rl.sweeps.table import Sweep
 
@@ -72,13 +71,13 @@ def curve_point(
         prompts: Training prompts that were learned from.
         decodes: Decodes that were paid for.
     """
-    speedup = float(judge.speedups(choices).mean())
-    oracle = float(judge.test.speedups.max(axis=1).mean())
+    seconds = judge.seconds(choices)
+    found = judge.requests.mean_speedups(seconds)
     return CurvePoint(
         prompts=prompts,
         decodes=decodes,
-        mean_speedup=speedup,
-        gain=judge.gain(choices),
-        gap_closed=gap_closed(speedup, float(judge.fixed_speedups.mean()), oracle),
-        regret=oracle - speedup,
+        mean_speedup=found.choice,
+        gain=judge.requests.gain(seconds),
+        gap_closed=found.gap_closed,
+        regret=found.regret,
     )

@@ -9,8 +9,9 @@ import numpy as np
 
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.choices import Choices
-from blockpilot_rl.evaluation.judge import Judge, families
+from blockpilot_rl.evaluation.judge import Judge
 from blockpilot_rl.evaluation.leakage import refuse_copied_answers, refuse_overlap
+from blockpilot_rl.evaluation.measure import group_masks
 from blockpilot_rl.evaluation.oracle import best_fixed_by_mean, best_fixed_by_total
 from blockpilot_rl.evaluation.results import LeftOut
 from blockpilot_rl.sweeps.table import Sweep
@@ -41,7 +42,7 @@ def family_folds(train: Sweep, validation: Sweep | None, test: Sweep) -> list[Fo
     """
     return [
         Fold(family, others, _without(validation, family), test.select_rows(mask))
-        for family, mask in families(test).items()
+        for family, mask in group_masks(test, "family").items()
         if (others := _required(_without(train, family), family))
     ]
 
@@ -69,7 +70,7 @@ def judge_folds(
     for index, fold in enumerate(folds):
         refuse_overlap((fold.train, fold.validation), fold.test)
         refuse_copied_answers({name: parts[index] for name, parts in choices.items()}, fold.test)
-    masks = families(test)
+    masks = group_masks(test, "family")
     fixed, total = np.zeros((2, len(test)), dtype=np.int64)
     for fold in folds:
         fixed[masks[fold.family]] = best_fixed_by_mean(fold.train)
@@ -86,7 +87,7 @@ def judge_folds(
 
 def _joined(test: Sweep, folds: Sequence[Fold], parts: Sequence[Choices]) -> Choices:
     """Lay the choices of all folds beside each other, in the order of the test rows."""
-    masks = families(test)
+    masks = group_masks(test, "family")
     arms = np.zeros((len(parts[0].arms), len(test)), dtype=np.int64)
     seconds = np.zeros(arms.shape)
     for fold, part in zip(folds, parts, strict=True):

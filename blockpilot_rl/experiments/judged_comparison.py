@@ -9,8 +9,9 @@ import numpy as np
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.halves import half_oracle
-from blockpilot_rl.evaluation.judge import Judge, families
+from blockpilot_rl.evaluation.judge import Judge
 from blockpilot_rl.evaluation.leakage import refuse_copied_answers, refuse_overlap
+from blockpilot_rl.evaluation.measure import group_masks
 from blockpilot_rl.evaluation.off_policy import check_off_policy
 from blockpilot_rl.evaluation.oracle import best_fixed_by_mean, best_fixed_by_total, crossfit_oracle
 from blockpilot_rl.evaluation.results import ALL_PROMPTS, Comparison
@@ -66,7 +67,7 @@ def compare(
         default=judge.fixed_size(test.arm_index(default)) if default in test.arms else None,
         best_fixed=judge.fixed_size(fixed),
         best_fixed_total=judge.fixed_size(best_fixed_by_total(train)),
-        random=judge.chance(),
+        random=judge.random(),
         agents=agents,
         oracle=judge.oracle(),
         crossfit=crossfit_oracle(test, fixed, confidence=confidence, seed=seed),
@@ -98,7 +99,7 @@ def make_judge(train: Sweep, test: Sweep, *, confidence: float = 0.95, seed: int
 
 
 def _speedups(table: Sweep) -> dict[str, dict[int, float]]:
-    groups = {ALL_PROMPTS: np.ones(len(table), dtype=bool), **families(table)}
+    groups = {ALL_PROMPTS: np.ones(len(table), dtype=bool), **group_masks(table, "family")}
     return {
         name: dict(zip(table.arms, table.speedups[mask].mean(axis=0).tolist(), strict=True))
         for name, mask in groups.items()
@@ -115,7 +116,9 @@ def _describe_split(train: Sweep, validation: Sweep | None, test: Sweep) -> dict
     return {
         **prompts,
         **rows,
-        "families": {family: int(mask.sum()) for family, mask in families(test).items()},
+        "families": {
+            family: int(mask.sum()) for family, mask in group_masks(test, "family").items()
+        },
     }
 
 

@@ -17,8 +17,14 @@ import numpy as np
 from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.decoding.replay import Trace
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.evaluation.achieved import Achieved, Scale
 from blockpilot_rl.evaluation.halves import half_oracle
+from blockpilot_rl.evaluation.measure import (
+    GROUPINGS,
+    Measured,
+    Requests,
+    group_labels,
+    group_masks,
+)
 from blockpilot_rl.evaluation.oracle import (
     best_fixed_by_mean,
     best_fixed_by_total,
@@ -33,7 +39,6 @@ from blockpilot_rl.sweeps.reprice import predict_seconds
 from blockpilot_rl.sweeps.table import Sweep
 
 COST_FACTORS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
-GROUPINGS = ("family", "language", "temperature")
 
 
 @dataclass(frozen=True)
@@ -90,31 +95,33 @@ def measure_headroom(
             "record more prompts with scripts/collect_sweep.py"
         )
     fixed, total = best_fixed_by_mean(train), best_fixed_by_total(train)
-    scale = Scale.of(test, fixed, total, settings.confidence, settings.seed)
+    requests = Requests.from_sweep(
+        test, fixed, total, confidence=settings.confidence, seed=settings.seed
+    )
     default = table.metadata.default_block_size
-    by_group = {name: _ByGroup.of(name, scale, train, test, fixed) for name in GROUPINGS}
+    by_group = {name: _ByGroup.of(name, requests, train, test, fixed) for name in GROUPINGS}
     candidates = [
-        Candidate(f"the best size of each {name}", scale, found.seconds)
+        Candidate(f"the best size of each {name}", requests, found.seconds)
         for name, found in by_group.items()
         if len(set(found.overall.block_sizes.values())) > 1
     ]
     profile = LatencyProfile.from_dict(table.metadata.latency) if table.metadata.latency else None
     steps = None
     if profile is not None and traces:
-        steps, rules = _steps(table, scale, profile, traces)
+        steps, rules = _steps(table, requests, profile, traces)
         candidates += rules
-    best_fixed = _fixed(scale, test, fixed)
-    oracle = scale.measure(test.seconds.min(axis=1))
+    best_fixed = _fixed(requests, test, fixed)
+    oracle = requests.measure(test.seconds.min(axis=1))
     resampling: dict[str, Any] = {"confidence": settings.confidence, "seed": settings.seed}
     crossfit = crossfit_oracle(test, fixed, **resampling)
     return Headroom(
         rows=len(test),
-        prompts=scale.prompts,
+        prompts=requests.prompts,
         train_prompts=int(train.rows["id"].nunique()),
         speedups=dict(zip(test.arms, test.speedups.mean(axis=0).tolist(), strict=True)),
-        default=_fixed(scale, test, test.arm_index(default)) if default in test.arms else None,
+        default=_fixed(requests, test, test.arm_index(default)) if default in test.arms else None,
         best_fixed=best_fixed,
-        best_fixed_total=_fixed(scale, test, total),
+        best_fixed_total=_fixed(requests, test, total),
         per_family=by_group["family"].overall,
         per_language=by_group["language"].overall,
         per_temperature=by_group["temperature"].overall,
@@ -129,7 +136,7 @@ def measure_headroom(
         verdict=judge_worth(
             best_fixed,
             oracle,
-            scale.gain(_take(test.seconds, mixed_arms(test))),
+            requests.gain(_take(test.seconds, mixed_arms(test))),
             crossfit,
             steps,
             candidates,
@@ -154,34 +161,26 @@ class _ByGroup:
         seconds: Seconds of the test rows, `[n]`.
     """
 
-    overall: Achieved
+    overall: Measured
     groups: dict[str, Group]
     seconds: np.ndarray
 
     @classmethod
-    def of(cls, name: str, scale: Scale, train: Sweep, test: Sweep, fixed: int) -> _ByGroup:
+    def of(cls, name: str, requests: Requests, train: Sweep, test: Sweep, fixed: int) -> _ByGroup:
         """Choose on the training rows and measure on the test rows."""
         arms = _best_by_group(name, train, test, fixed)
-        seconds, labels = _take(test.seconds, arms), _labels(name, test)
+        seconds = _take(test.seconds, arms)
         groups: dict[str, Group] = {}
         sizes: dict[str, int] = {}
-        for label in map(str, np.unique(labels)):
-            mask = labels == label
-            inner, sizes[label] = scale.select(mask), test.arms[arms[mask][0]]
+        for label, mask in group_masks(test, name).items():
+            inner, sizes[label] = requests.select(mask), test.arms[arms[mask][0]]
             groups[label] = Group(
                 rows=len(inner),
                 best_fixed=inner.measure(seconds[mask], block_size=sizes[label]),
                 overall_fixed=inner.measure(inner.fixed, block_size=test.arms[fixed]),
                 oracle=inner.measure(test.seconds[mask].min(axis=1)),
             )
-        return cls(scale.measure(seconds, block_sizes=sizes), groups, seconds)
-
-
-def _labels(name: str, table: Sweep) -> np.ndarray:
-    """Group of every row, as text, `[n]`."""
-    if name == "temperature":
-        return np.array([f"{value:g}" for value in table.temperatures])
-    return table.rows[name].to_numpy(dtype=str)
+        return cls(requests.measure(seconds, block_sizes=sizes), groups, seconds)
 
 
 def _best_by_group(name: str, train: Sweep, test: Sweep, fixed: int) -> np.ndarray:
@@ -189,7 +188,7 @@ def _best_by_group(name: str, train: Sweep, test: Sweep, fixed: int) -> np.ndarr
 
     A group without training rows gets the best fixed size.
     """
-    seen, labels = _labels(name, train), _labels(name, test)
+    seen, labels = group_labels(train, name), group_labels(test, name)
     arms = np.full(len(test), fixed)
     for label in np.intersect1d(seen, labels):
         arms[labels == label] = train.speedups[seen == label].mean(axis=0).argmax()
@@ -200,8 +199,8 @@ def _take(seconds: np.ndarray, arms: np.ndarray) -> np.ndarray:
     return np.asarray(seconds[np.arange(len(seconds)), arms])
 
 
-def _fixed(scale: Scale, test: Sweep, arm: int) -> Achieved:
-    return scale.measure(test.seconds[:, arm], block_size=test.arms[arm])
+def _fixed(requests: Requests, test: Sweep, arm: int) -> Measured:
+    return requests.measure(test.seconds[:, arm], block_size=test.arms[arm])
 
 
 def _costs(
@@ -228,7 +227,9 @@ def _cost_point(
         dataclasses.replace(part, seconds=predict_seconds(part, scaled)) for part in (train, test)
     )
     fixed, default = best_fixed_by_mean(train), test.metadata.default_block_size
-    scale = Scale.of(test, fixed, fixed, settings.confidence, settings.seed)
+    requests = Requests.from_sweep(
+        test, fixed, fixed, confidence=settings.confidence, seed=settings.seed
+    )
     means = test.speedups.mean(axis=0)
     return CostPoint(
         factor=factor,
@@ -236,13 +237,13 @@ def _cost_point(
         best_fixed=test.arms[fixed],
         best_fixed_speedup=float(means[fixed]),
         default_speedup=float(means[test.arm_index(default)]) if default in test.arms else None,
-        per_family=scale.gain(_take(test.seconds, _best_by_group("family", train, test, fixed))),
-        oracle=scale.gain(test.seconds.min(axis=1)),
+        per_family=requests.gain(_take(test.seconds, _best_by_group("family", train, test, fixed))),
+        oracle=requests.gain(test.seconds.min(axis=1)),
     )
 
 
 def _steps(
-    table: Sweep, scale: Scale, profile: LatencyProfile, traces: Mapping[int, Trace]
+    table: Sweep, requests: Requests, profile: LatencyProfile, traces: Mapping[int, Trace]
 ) -> tuple[Steps | None, list[Candidate]]:
     """Measure deciding at every step on the rows that have a trace.
 
@@ -263,7 +264,7 @@ def _steps(
         )
         for rows in by_split.values()
     )
-    traced = scale.select(has_trace[split == "test"])
+    traced = requests.select(has_trace[split == "test"])
     steps, seconds = measure_steps(traced, table.seconds[by_split["test"]], profile, train, test)
     rules = [Candidate(f"the step rule “{name}”", traced, took) for name, took in seconds.items()]
     return steps, rules

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.evaluation.statistics import Interval, relative_gain
+from blockpilot_rl.evaluation.measure import Measured, Requests
 from blockpilot_rl.files import read_json
 from blockpilot_rl.headroom.results import Worth
 
@@ -91,23 +91,6 @@ class PublishedResults:
 
 
 @dataclass(frozen=True)
-class Acceptance:
-    """What one way of choosing achieves, in tokens per target pass.
-
-    Attributes:
-        acceptance_length: Mean over prompts.
-        gain: Gain over the default size, as a fraction.
-        block_size: The size, if it is the same for all prompts.
-        block_sizes: What was chosen among, if it differs.
-    """
-
-    acceptance_length: float
-    gain: Interval
-    block_size: int | None = None
-    block_sizes: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
 class Selection:
     """The published selection.
 
@@ -118,7 +101,7 @@ class Selection:
         equals_oracle: Whether it is on all of them, that is, whether it is the oracle.
     """
 
-    achieved: Acceptance
+    achieved: Measured
     matches: int
     prompts: int
     equals_oracle: bool
@@ -132,6 +115,7 @@ class AcceptanceHeadroom:
         name: Name of the folder.
         prompts: Number of prompts.
         sizes: Mean acceptance length of every size.
+        window_sizes: Sizes that the oracle of the window chooses from.
         default: The drafter's own size.
         best_fixed: The best size, chosen and judged on the same prompts.
         oracle: The best size of each prompt within the window around the default.
@@ -145,10 +129,11 @@ class AcceptanceHeadroom:
     name: str
     prompts: int
     sizes: dict[int, float]
-    default: Acceptance
-    best_fixed: Acceptance
-    oracle: Acceptance
-    oracle_all: Acceptance
+    window_sizes: tuple[int, ...]
+    default: Measured
+    best_fixed: Measured
+    oracle: Measured
+    oracle_all: Measured
     selection: Selection | None
     verdict: Worth
     settings: dict[str, Any] = field(default_factory=dict)
@@ -160,9 +145,14 @@ class AcceptanceHeadroom:
         What acceptance lengths alone cannot tell is null or empty.
         """
         values = dataclasses.asdict(self)
-        values["best_fixed"]["in_sample"] = True
         return {
             **values,
+            "default": _acceptance_values(self.default),
+            "best_fixed": {**_acceptance_values(self.best_fixed), "in_sample": True},
+            "oracle": _acceptance_values(self.oracle, self.window_sizes),
+            "oracle_all": _acceptance_values(self.oracle_all, tuple(self.sizes)),
+            "selection": self.selection
+            and {**values["selection"], "achieved": _acceptance_values(self.selection.achieved)},
             "measure": "acceptance_length",
             "per_family": None,
             "oracle_crossfit": None,
@@ -197,32 +187,41 @@ def acceptance_headroom(
     sizes, acceptance = results.block_sizes, results.acceptance
     if default not in sizes:
         raise BlockPilotError(f"{results.name} has no {default}.json; its sizes are {sizes}")
-    usual, prompts = acceptance[:, sizes.index(default)], np.array(results.prompts)
-
-    def measure(values: np.ndarray, **chosen: Any) -> Acceptance:
-        gain = relative_gain(values, usual, prompts, confidence=confidence, seed=seed)
-        return Acceptance(float(values.mean()), gain, **chosen)
-
+    # Plain decoding takes one pass per token, so in passes a speedup is an acceptance length.
+    passes = 1 / acceptance
+    usual = passes[:, sizes.index(default)]
+    inside = [index for index, size in enumerate(sizes) if abs(size - default) <= window]
+    requests = Requests(
+        plain=np.ones(len(passes)),
+        fixed=usual,
+        fixed_total=usual,
+        oracle=passes[:, inside].min(axis=1),
+        ids=np.array(results.prompts),
+        confidence=confidence,
+        seed=seed,
+    )
     means = acceptance.mean(axis=0)
     best = int(means.argmax())
-    inside = [index for index, size in enumerate(sizes) if abs(size - default) <= window]
-    labels = acceptance[:, inside].max(axis=1)
     selection = None
     if results.selection is not None:
-        chosen = acceptance[np.arange(len(prompts)), np.searchsorted(sizes, results.selection)]
-        matches = int((chosen == labels).sum())
-        selection = Selection(measure(chosen), matches, len(prompts), matches == len(prompts))
-    oracle = measure(labels, block_sizes=tuple(sizes[index] for index in inside))
+        chosen = passes[np.arange(len(passes)), np.searchsorted(sizes, results.selection)]
+        matches = int((chosen == requests.oracle).sum())
+        selection = Selection(
+            requests.measure(chosen), matches, len(passes), matches == len(passes)
+        )
+    oracle = requests.measure(requests.oracle)
+    window_sizes = tuple(sizes[index] for index in inside)
     return AcceptanceHeadroom(
         name=results.name,
-        prompts=len(prompts),
+        prompts=len(passes),
         sizes=dict(zip(sizes, means.tolist(), strict=True)),
-        default=measure(usual, block_size=default),
-        best_fixed=measure(acceptance[:, best], block_size=sizes[best]),
+        window_sizes=window_sizes,
+        default=requests.measure(usual, block_size=default),
+        best_fixed=requests.measure(passes[:, best], block_size=sizes[best]),
         oracle=oracle,
-        oracle_all=measure(acceptance.max(axis=1), block_sizes=sizes),
+        oracle_all=requests.measure(passes.min(axis=1)),
         selection=selection,
-        verdict=_verdict(oracle, default, selection, min_gain),
+        verdict=_verdict(oracle, window_sizes, default, selection, min_gain),
         settings={
             "default": default,
             "window": window,
@@ -233,10 +232,24 @@ def acceptance_headroom(
     )
 
 
+def _acceptance_values(measured: Measured, sizes: tuple[int, ...] = ()) -> dict[str, Any]:
+    """Render what was measured in acceptance lengths as values for JSON."""
+    return {
+        "acceptance_length": measured.mean_speedup,
+        "gain": measured.gain,
+        "block_size": measured.block_size,
+        "block_sizes": sizes,
+    }
+
+
 def _verdict(
-    oracle: Acceptance, default: int, selection: Selection | None, min_gain: float
+    oracle: Measured,
+    sizes: tuple[int, ...],
+    default: int,
+    selection: Selection | None,
+    min_gain: float,
 ) -> Worth:
-    gain, sizes = oracle.gain, oracle.block_sizes
+    gain = oracle.gain
     little = gain.high < min_gain
     reason = (
         f"adapting {'is not' if little else 'may be'} worth it here: knowing the best of sizes "

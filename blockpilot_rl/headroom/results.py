@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
-from blockpilot_rl.evaluation.achieved import Achieved
+from blockpilot_rl.evaluation.measure import Measured
 from blockpilot_rl.evaluation.oracle import CrossFit
 from blockpilot_rl.evaluation.statistics import Interval
 
@@ -23,9 +23,9 @@ class Group:
     """
 
     rows: int
-    best_fixed: Achieved
-    overall_fixed: Achieved
-    oracle: Achieved
+    best_fixed: Measured
+    overall_fixed: Measured
+    oracle: Measured
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ class Steps:
 
     rows: int
     prompts: int
-    best_fixed: Achieved
-    size_oracle: Achieved
-    step_oracle: Achieved
-    prefix_oracle: Achieved
-    rules: dict[str, Achieved]
+    best_fixed: Measured
+    size_oracle: Measured
+    step_oracle: Measured
+    prefix_oracle: Measured
+    rules: dict[str, Measured]
 
 
 @dataclass(frozen=True)
@@ -122,13 +122,13 @@ class Headroom:
     prompts: int
     train_prompts: int
     speedups: dict[int, float]
-    default: Achieved | None
-    best_fixed: Achieved
-    best_fixed_total: Achieved
-    per_family: Achieved
-    per_language: Achieved
-    per_temperature: Achieved
-    oracle: Achieved
+    default: Measured | None
+    best_fixed: Measured
+    best_fixed_total: Measured
+    per_family: Measured
+    per_language: Measured
+    per_temperature: Measured
+    oracle: Measured
     oracle_crossfit: CrossFit | None
     oracle_halves: CrossFit | None
     steps: Steps | None

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 
 from blockpilot_rl.decoding.latency import LatencyProfile
-from blockpilot_rl.evaluation.achieved import Scale
+from blockpilot_rl.evaluation.measure import Requests
 from blockpilot_rl.headroom.results import Steps
 from blockpilot_rl.headroom.step_rules import (
     Always,
@@ -28,12 +28,16 @@ Decode = Callable[[StepTraces, Settings], np.ndarray]
 
 
 def measure_steps(
-    scale: Scale, sizes: np.ndarray, profile: LatencyProfile, train: StepTraces, test: StepTraces
+    requests: Requests,
+    sizes: np.ndarray,
+    profile: LatencyProfile,
+    train: StepTraces,
+    test: StepTraces,
 ) -> tuple[Steps, dict[str, np.ndarray]]:
     """Measure oracles and rules that decide at every step.
 
     Args:
-        scale: The test rows that have a trace.
+        requests: The test rows that have a trace.
         sizes: Their seconds under every fixed size, `[n, arms]`.
         profile: What the passes cost.
         train: Traces to tune the rules on.
@@ -47,14 +51,14 @@ def measure_steps(
     for name, decode, grid in _rules(profile, acceptance_rate(train)):
         settings = _tune(train, profile, decode, grid)
         seconds[name] = decode(test, settings)
-        rules[name] = scale.measure(seconds[name], settings=settings)
+        rules[name] = requests.measure(seconds[name], settings=settings)
     steps = Steps(
-        rows=len(scale),
-        prompts=scale.prompts,
-        best_fixed=scale.measure(scale.fixed),
-        size_oracle=scale.measure(sizes.min(axis=1)),
-        step_oracle=scale.measure(blocks.oracle()),
-        prefix_oracle=scale.measure(prefixes.oracle()),
+        rows=len(requests),
+        prompts=requests.prompts,
+        best_fixed=requests.measure(requests.fixed),
+        size_oracle=requests.measure(sizes.min(axis=1)),
+        step_oracle=requests.measure(blocks.oracle()),
+        prefix_oracle=requests.measure(prefixes.oracle()),
         rules=rules,
     )
     return steps, seconds

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blockpilot_rl.evaluation.achieved import Achieved, Scale
+from blockpilot_rl.evaluation.measure import Measured, Requests
 from blockpilot_rl.evaluation.oracle import CrossFit
 from blockpilot_rl.evaluation.statistics import Interval
 from blockpilot_rl.headroom.results import Steps, Worth
@@ -19,18 +19,18 @@ class Candidate:
 
     Attributes:
         name: What it is, in words.
-        scale: The rows that it was tried on.
+        requests: The rows that it was tried on.
         seconds: What it took on them, `[n]`.
     """
 
     name: str
-    scale: Scale
+    requests: Requests
     seconds: np.ndarray
 
 
 def judge_worth(
-    best_fixed: Achieved,
-    oracle: Achieved,
+    best_fixed: Measured,
+    oracle: Measured,
     mixed: Interval,
     crossfit: CrossFit | None,
     steps: Steps | None,
@@ -97,6 +97,6 @@ def _best(
 ) -> tuple[str, Interval, float] | None:
     """The candidate with the highest lower bound among those that gain enough."""
     level = 1 - (1 - confidence) / max(1, len(candidates))
-    gains = [(item.name, item.scale.gain(item.seconds, level), level) for item in candidates]
+    gains = [(item.name, item.requests.gain(item.seconds, level), level) for item in candidates]
     enough = [found for found in gains if found[1].low > 0 and found[1].value >= min_gain]
     return max(enough, key=lambda found: found[1].low, default=None)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from blockpilot_rl.evaluation.achieved import Achieved
-from blockpilot_rl.headroom.published import Acceptance, AcceptanceHeadroom
+from blockpilot_rl.evaluation.measure import Measured
+from blockpilot_rl.headroom.published import AcceptanceHeadroom
 from blockpilot_rl.headroom.results import Group, Headroom, Steps
 from blockpilot_rl.reports.tables import TextTable, counted, crossfit_rows, gain_text
 
@@ -24,16 +24,16 @@ def headroom_tables(found: Headroom) -> list[TextTable]:
 
 def acceptance_tables(found: AcceptanceHeadroom) -> list[TextTable]:
     """All tables of published results."""
-    named: list[tuple[str, Acceptance]] = [
+    named: list[tuple[str, Measured]] = [
         (f"default size ({found.default.block_size})", found.default),
         (f"best fixed ({found.best_fixed.block_size}), in sample", found.best_fixed),
-        (f"oracle among {_span(found.oracle.block_sizes)}", found.oracle),
-        (f"oracle among {_span(found.oracle_all.block_sizes)}", found.oracle_all),
+        (f"oracle among {_span(found.window_sizes)}", found.oracle),
+        (f"oracle among {_span(tuple(found.sizes))}", found.oracle_all),
     ]
     if found.selection is not None:
         named.append(("published selection", found.selection.achieved))
     columns = ["choice", "acceptance\nlength", f"gain over {found.default.block_size}\n(interval)"]
-    rows = [[name, f"{item.acceptance_length:.3f}", gain_text(item.gain)] for name, item in named]
+    rows = [[name, f"{item.mean_speedup:.3f}", gain_text(item.gain)] for name, item in named]
     title = f"Acceptance length, {found.name}, {found.prompts} prompts"
     sizes = TextTable(
         "Mean acceptance length by block size",
@@ -45,7 +45,7 @@ def acceptance_tables(found: AcceptanceHeadroom) -> list[TextTable]:
 
 def _choices(found: Headroom) -> TextTable:
     fixed, total = found.best_fixed, found.best_fixed_total
-    named: dict[str, Achieved] = {}
+    named: dict[str, Measured] = {}
     if found.default is not None:
         named[f"default size ({found.default.block_size})"] = found.default
     named[f"best fixed ({fixed.block_size})"] = fixed
@@ -165,7 +165,7 @@ def _columns(found: Headroom) -> list[str]:
     ]
 
 
-def _cells(item: Achieved) -> list[str]:
+def _cells(item: Measured) -> list[str]:
     return [
         f"{item.mean_speedup:.3f}",
         f"{item.total_speedup:.3f}",

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from blockpilot_rl.evaluation.measure import Measured
 from blockpilot_rl.evaluation.oracle import CrossFit
-from blockpilot_rl.evaluation.results import ALL_PROMPTS, Comparison, GroupOutcome, Outcome
+from blockpilot_rl.evaluation.results import ALL_PROMPTS, Comparison, Outcome
 from blockpilot_rl.evaluation.statistics import Interval
 from blockpilot_rl.experiments.ablation import ALL_GROUPS
 
@@ -324,7 +325,7 @@ def verdict_line(comparison: Comparison) -> str:
 
 
 def _group_table(
-    comparison: Comparison, name: str, groups: Callable[[Outcome], dict[str, GroupOutcome]]
+    comparison: Comparison, name: str, groups: Callable[[Outcome], dict[str, Measured]]
 ) -> TextTable:
     """Mean speedups by group: best fixed size, best agent and oracle."""
     fixed, oracle = comparison.best_fixed, groups(comparison.oracle)

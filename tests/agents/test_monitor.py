@@ -26,6 +26,7 @@ def test_score_is_the_mean_over_all_prompts(table):
     assert score.regret == pytest.approx(oracle - np.mean(speedups))
     assert score.gap_closed == pytest.approx((np.mean(speedups) - fixed) / (oracle - fixed))
     assert score.arm_frequencies == {arm: 0.2 for arm in ARMS}
+    assert score.to_dict()["best_fixed"] == score.best_fixed
 
 
 def test_frequencies_name_arms_that_were_never_chosen(table):

@@ -65,7 +65,12 @@ def test_what_a_temperature_adds_is_measured(decoder, monkeypatch):
 
     monkeypatch.setattr(Sampling, "choose", slowly(0.004, Sampling.choose))
     monkeypatch.setattr(Sampling, "propose", slowly(0.002, Sampling.propose))
-    monkeypatch.setattr(sampling, "gumbel", lambda *place: time.sleep(0.003) or gumbel(*place))
+
+    def slow_noise(seeds, positions, tokens):
+        time.sleep(0.003 * len(positions))
+        return gumbel(seeds, positions, tokens)
+
+    monkeypatch.setattr(sampling, "gumbel", slow_noise)
     profile = time_steps(decoder, (1, 2, 8), contexts=(16, 48), repeats=5).profile()
     assert profile.sampling is not None
     draft, verify = profile.sampling.lines((8,))
@@ -92,7 +97,12 @@ def test_noise_is_made_for_the_positions_that_are_priced(decoder, monkeypatch):
     """Once for each, also if the prompt was decoded before."""
     made = []
     gumbel = sampling.gumbel
-    monkeypatch.setattr(sampling, "gumbel", lambda *place: made.append(place) or gumbel(*place))
+
+    def watch(seeds, positions, tokens):
+        made.extend(positions.tolist())
+        return gumbel(seeds, positions, tokens)
+
+    monkeypatch.setattr(sampling, "gumbel", watch)
     ids, warm = encode(decoder.pair, "a b c d"), Sampling(1.0, seed=7)
     prefill = decoder.prefill(ids, 20, 8, warm)
     for size in (1, 4, 8, 4):

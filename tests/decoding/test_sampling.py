@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Literal
 
 import pytest
@@ -90,12 +92,126 @@ def test_whole_numbers_are_temperatures_too() -> None:
     assert torch.equal(whole, Sampler(Sampling(temperature=1.0, seed=2), 50).choose(logits, 3))
 
 
-def test_noise_depends_on_seed_and_position_alone() -> None:
-    assert torch.equal(gumbel(3, 5, 100), gumbel(3, 5, 100))
-    assert not torch.equal(gumbel(3, 5, 100), gumbel(5, 3, 100))
+def noise_at(seed: int, *positions: int, size: int = 100) -> torch.Tensor:
+    rows = torch.tensor(positions)
+    return gumbel(torch.full_like(rows, seed), rows, torch.arange(size))
+
+
+def test_noise_depends_on_seed_position_and_token_only() -> None:
+    assert torch.equal(noise_at(3, 5), noise_at(3, 5))
+    assert torch.equal(noise_at(3, 5, size=7), noise_at(3, 5)[:, :7])
+    assert torch.equal(noise_at(3, 9, 5, 5)[1:], torch.cat([noise_at(3, 5)] * 2))
+    chosen = gumbel(torch.tensor([3]), torch.tensor([5]), torch.tensor([40, 2, 99]))
+    assert torch.equal(chosen, noise_at(3, 5)[:, [40, 2, 99]])
+    for other in (noise_at(5, 3), noise_at(3, 6), noise_at(4, 5), noise_at(2**63 - 1, 5)):
+        assert not torch.equal(noise_at(3, 5), other)
     sampler = Sampler(Sampling(1.0, seed=3), 100)
     late = sampler.noise(4, 3, torch.device("cpu"))
-    assert torch.equal(late[1], gumbel(3, 5, 100))
+    assert torch.equal(late[1:2], noise_at(3, 5))
+
+
+def _reference(seed: int, position: int, token: int) -> float:
+    """The definition of the noise, in Python's integers."""
+
+    def mix(x: int, steps: Sequence[tuple[int, int]], width: int, key: int = 0) -> int:
+        for shift, multiplier in steps:
+            x = ((x ^ (x >> shift)) * multiplier) % 2**width ^ key
+        return x
+
+    rounds = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+    key = mix((seed + 0x9E3779B97F4A7C15) % 2**64, rounds, 64)
+    key = mix((key ^ key >> 31) + position & 2**64 - 1, rounds, 64)
+    key ^= key >> 31
+    bits = token * 0x9E3779B1 % 2**32 ^ key % 2**32
+    bits = mix(bits, ((16, 0x7FEB352D), (15, 0x846CA68B)), 32, key >> 32)
+    sign = 0xFFFF0000 if bits >> 31 else 0
+    bits = (bits ^ (bits >> 16 | sign)) % 2**31
+    return -math.log(-math.log1p(-(bits + 0.5) / 2**31))
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**40, 2**63 - 1])
+def test_noise_is_the_same_hash_everywhere(seed: int) -> None:
+    """A seed gives the same text on every device and in every release."""
+    positions, tokens = [0, 1, 99, 2**20], [0, 1, 2, 1000, 151_935]
+    rows = torch.tensor(positions)
+    noise = gumbel(torch.full_like(rows, seed), rows, torch.tensor(tokens))
+    expected = torch.tensor([[_reference(seed, t, v) for v in tokens] for t in positions])
+    torch.testing.assert_close(noise, expected, rtol=1e-4, atol=1e-5)
+
+
+def _uniform(noise: torch.Tensor) -> torch.Tensor:
+    """Gumbel noise as the uniform numbers that it has been made of."""
+    return torch.exp(-torch.exp(-noise.double())).flatten()
+
+
+@pytest.mark.parametrize("bins", [16, 1024])
+@pytest.mark.parametrize(
+    ("seeds", "positions", "size"),
+    [
+        (range(1), range(200), 5000),
+        (range(1000), range(1), 1000),
+        (range(1), range(100_000), 10),
+        ([2**62 + 5], range(20), 50_000),
+    ],
+)
+def test_noise_follows_the_gumbel_distribution(
+    seeds: Sequence[int], positions: Sequence[int], size: int, bins: int
+) -> None:
+    places = torch.cartesian_prod(torch.tensor(list(seeds)), torch.tensor(list(positions)))
+    noise = gumbel(places[:, 0], places[:, 1], torch.arange(size))
+    assert noise.isfinite().all()
+    uniform = _uniform(noise)
+    counts = torch.histc(uniform, bins, 0, 1).numpy()
+    assert chisquare(counts).pvalue > 1e-4
+    # The largest values decide which token is chosen.
+    for share in (1e-2, 1e-3, 1e-4):
+        expected = share * len(uniform)
+        assert abs(int((uniform > 1 - share).sum()) - expected) < 5 * expected**0.5
+
+
+@pytest.mark.parametrize("lag", [1, 2, 3, 64])
+def test_noise_of_neighbours_is_unrelated(lag: int) -> None:
+    """Neighbouring seeds, positions and tokens, and positions and seeds that change together."""
+    rows, tokens = torch.arange(600), torch.arange(600)
+    zero = torch.zeros_like(rows)
+    by_position, by_seed, both = (
+        gumbel(seeds, positions, tokens).double()
+        for seeds, positions in ((zero, rows), (rows, zero), (rows, rows))
+    )
+    diagonal = gumbel(rows, rows.flip(0), tokens).double()
+    pairs = [(x[:-lag], x[lag:]) for x in (by_position, by_seed, both, diagonal)]
+    pairs += [(by_position[:, :-lag], by_position[:, lag:])]
+    pairs += [(by_position[:-lag, :-lag], by_position[lag:, lag:])]
+    for ours, theirs in pairs:
+        both = torch.stack([ours.flatten(), theirs.flatten()])
+        assert abs(float(torch.corrcoef(both)[0, 1])) < 5 / ours.numel() ** 0.5
+
+
+@pytest.mark.parametrize("temperature", [0.3, 0.7, 1.0, 1.5, 4.0])
+@pytest.mark.parametrize("vary", ["seed", "position"])
+def test_choices_follow_the_distribution_at_every_temperature(
+    temperature: float, vary: str
+) -> None:
+    """Over many seeds at one position, and over the positions of one text."""
+    generator = torch.Generator().manual_seed(int(10 * temperature))
+    logits = 2 * torch.randn(300, generator=generator)
+    numbers = torch.arange(40_000)
+    zero = torch.zeros_like(numbers)
+    places = (numbers, zero + 17) if vary == "seed" else (zero + 17, numbers)
+    scores = logits / temperature + gumbel(*places, torch.arange(300))
+    counts = torch.bincount(scores.argmax(dim=-1), minlength=300)
+    expected = torch.softmax(logits.double() / temperature, dim=-1) * len(numbers)
+    rare = expected < 5
+    grouped = [torch.cat([x[~rare], x[rare].sum(0, keepdim=True)]) for x in (counts, expected)]
+    grouped = [x[grouped[1] > 0] for x in grouped]
+    assert chisquare(grouped[0].numpy(), grouped[1].numpy()).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("block", [1, 3, 16])
+def test_noise_is_made_on_the_device_of_the_logits(block: int) -> None:
+    """A tensor of the host among its parts would be refused."""
+    noise = Sampler(Sampling(1.0, seed=3), 10).noise(4, block, torch.device("meta"))
+    assert (noise.shape, noise.device.type) == ((block, 10), "meta")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +237,7 @@ def test_greedy_needs_no_noise() -> None:
     assert len(sampler._noise) == 0
 
 
-def test_forgotten_noise_is_made_anew() -> None:
+def test_forgotten_noise_is_computed_again() -> None:
     sampler = Sampler(Sampling(1.0, seed=3), 100)
     before = sampler.noise(4, 3, torch.device("cpu"))
     sampler.forget()
@@ -159,7 +275,7 @@ def test_a_prompt_sampled_twice_gives_the_same_text(trained: Pair, corrected: Pa
 def test_noise_is_the_same_wherever_it_was_asked_for_before() -> None:
     sampler, device = Sampler(Sampling(1.0, seed=3), 10), torch.device("cpu")
     for position, n in ((4, 3), (5, 2), (6, 3), (6, 1), (9, 2), (20, 2), (7, 4), (1, 30)):
-        expected = torch.stack([gumbel(3, t, 10) for t in range(position, position + n)])
+        expected = noise_at(3, *range(position, position + n), size=10)
         assert torch.equal(sampler.noise(position, n, device), expected)
 
 

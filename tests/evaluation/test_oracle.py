@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ from blockpilot_rl.evaluation.oracle import (
     best_fixed_by_mean,
     best_fixed_by_total,
     crossfit_oracle,
-    gap_closed,
     mixed_arms,
     oracle_arms,
     replicate_arms,
@@ -45,13 +43,6 @@ def test_time_counts_and_not_acceptance_length():
     assert costly.arms[best_fixed_by_mean(costly)] == 1
     assert costly.arms[best_fixed_by_total(costly)] == 1
     assert (oracle_arms(costly) != longest).all()
-
-
-def test_gap_closed():
-    assert gap_closed(1.5, fixed=1.0, oracle=2.0) == 0.5
-    assert gap_closed(2.0, fixed=1.0, oracle=2.0) == 1.0
-    assert gap_closed(0.75, fixed=1.0, oracle=2.0) == pytest.approx(-0.25)
-    assert math.isnan(gap_closed(1.0, fixed=1.0, oracle=1.0))
 
 
 def test_noise_flatters_an_oracle_that_is_not_cross_fitted():

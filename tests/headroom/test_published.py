@@ -43,16 +43,16 @@ def test_fixed_sizes_and_oracles(tmp_path):
     assert found.prompts == 3
     assert found.sizes == pytest.approx({s: sum(LENGTHS[s]) / 3 for s in SIZES})
     assert found.default.block_size == 16
-    assert found.default.acceptance_length == 6.0
+    assert found.default.mean_speedup == 6.0
     assert found.default.gain.value == 0.0
     assert found.best_fixed.block_size in (15, 17)
-    assert found.best_fixed.acceptance_length == pytest.approx(19 / 3)
-    assert found.oracle.block_sizes == (14, 15, 16, 17, 18)
-    assert found.oracle.acceptance_length == pytest.approx((6.5 + 6.0 + 8.5) / 3)
+    assert found.best_fixed.mean_speedup == pytest.approx(19 / 3)
+    assert found.window_sizes == (14, 15, 16, 17, 18)
+    assert found.oracle.mean_speedup == pytest.approx((6.5 + 6.0 + 8.5) / 3)
     assert found.oracle.gain.value == pytest.approx(21 / 18 - 1)
     # One prompt gains nothing, another 41.7%, and resamples reach both ends.
     assert tuple(found.oracle.gain) == pytest.approx((1 / 6, 0.0, 2.5 / 6))
-    assert found.oracle_all.acceptance_length == pytest.approx((9.0 + 6.0 + 8.5) / 3)
+    assert found.oracle_all.mean_speedup == pytest.approx((9.0 + 6.0 + 8.5) / 3)
 
 
 def test_a_selection_that_equals_the_labels_is_flagged(tmp_path):
@@ -70,7 +70,7 @@ def test_a_selection_that_errs_is_not(tmp_path):
     found = acceptance_headroom(PublishedResults.load(folder))
     assert found.selection is not None
     assert not found.selection.equals_oracle
-    assert found.selection.achieved.acceptance_length == pytest.approx((6.5 + 6.0 + 6.0) / 3)
+    assert found.selection.achieved.mean_speedup == pytest.approx((6.5 + 6.0 + 6.0) / 3)
     assert "as good as the oracle on 2 of 3 prompts" in found.verdict.reason
 
 
@@ -83,8 +83,8 @@ def test_without_a_selection(tmp_path):
 def test_another_default_and_window(tmp_path):
     results = PublishedResults.load(write(tmp_path / "results"))
     found = acceptance_headroom(results, default=15, window=1)
-    assert found.oracle.block_sizes == (14, 15, 16)
-    assert found.default.acceptance_length == pytest.approx(19 / 3)
+    assert found.window_sizes == (14, 15, 16)
+    assert found.default.mean_speedup == pytest.approx(19 / 3)
     alone = acceptance_headroom(results, window=0)
     assert alone.oracle.gain.value == 0.0
     assert alone.verdict.worth == "no"
@@ -96,6 +96,8 @@ def test_the_json_has_the_keys_of_a_sweeps_headroom(tmp_path):
     values = acceptance_headroom(PublishedResults.load(write(tmp_path / "results"))).to_dict()
     assert values["default"]["acceptance_length"] == 6.0
     assert values["best_fixed"]["in_sample"] is True
+    assert values["oracle"]["block_sizes"] == (14, 15, 16, 17, 18)
+    assert values["selection"]["achieved"]["acceptance_length"] == pytest.approx(7.0)
     assert values["measure"] == "acceptance_length"
     assert values["per_family"] is values["oracle_crossfit"] is values["step_oracle"] is None
     assert values["families"] == {}

@@ -3,19 +3,34 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from blockpilot_rl.evaluation.achieved import Achieved, Scale
+from blockpilot_rl.evaluation.measure import Measured, Requests
 from blockpilot_rl.evaluation.oracle import CrossFit
 from blockpilot_rl.evaluation.statistics import Interval
 from blockpilot_rl.headroom.results import Steps
 from blockpilot_rl.headroom.worth import Candidate, judge_worth
 
 NONE = Interval(0.0, 0.0, 0.0)
-FIXED = Achieved(1.6, 1.5, NONE, NONE, block_size=6)
+
 CROSSFIT = CrossFit("replicates", 40, 80, 1.61, 1.8, 1.6, Interval(0.006, -0.01, 0.015))
 
 
-def achieved(value: float, low: float, high: float) -> Achieved:
-    return Achieved(1.6 * (1 + value), 1.5, Interval(value, low, high), NONE)
+def achieved(value: float, low: float, high: float, block_size: int | None = None) -> Measured:
+    return Measured(
+        rows=80,
+        mean_speedup=1.6 * (1 + value),
+        total_speedup=1.5,
+        gain=Interval(value, low, high),
+        total_gain=NONE,
+        gap_closed=0.0,
+        gap_closed_interval=NONE,
+        regret=0.0,
+        slower_share=0.0,
+        slower_loss=0.0,
+        block_size=block_size,
+    )
+
+
+FIXED = achieved(0.0, 0.0, 0.0, block_size=6)
 
 
 def judge(mixed: Interval = NONE, **changed):
@@ -35,8 +50,8 @@ def judge(mixed: Interval = NONE, **changed):
 def candidate(name: str, speedups: np.ndarray) -> Candidate:
     """Against a best fixed size that always gains nothing."""
     ones = np.ones(len(speedups))
-    scale = Scale(ones, ones, ones, np.arange(len(ones)), confidence=0.95, seed=0)
-    return Candidate(name, scale, 1 / speedups)
+    requests = Requests(ones, ones, ones, 1 / speedups, np.arange(len(ones)))
+    return Candidate(name, requests, 1 / speedups)
 
 
 def test_no_takes_an_oracle_that_surely_gains_too_little():
@@ -83,7 +98,7 @@ def test_many_candidates_must_be_surer():
     """What a single one shows with 95% is not enough for the best of a hundred."""
     rng = np.random.default_rng(0)
     lucky = candidate("a lucky rule", 1.03 + 0.12 * rng.normal(size=100))
-    low = lucky.scale.gain(lucky.seconds).low
+    low = lucky.requests.gain(lucky.seconds).low
     assert low > 0
     assert judge(candidates=[lucky]).worth == "yes"
     idle = [candidate(f"rule {i}", np.ones(100)) for i in range(200)]
@@ -92,7 +107,7 @@ def test_many_candidates_must_be_surer():
 
 @pytest.mark.parametrize("size", [1, 4])
 def test_plain_decoding_has_a_name(size):
-    fixed = Achieved(1.0, 1.0, NONE, NONE, block_size=size)
+    fixed = achieved(0.0, 0.0, 0.0, block_size=size)
     found = judge_worth(
         fixed, achieved(0.0, 0.0, 0.0), NONE, None, None, [], confidence=0.95, min_gain=0.02
     )

@@ -360,7 +360,7 @@ def test_hooks_that_make_no_sense_are_refused_at_once(trained):
         block_pilot(trained, block_size=0)
     with pytest.raises(BlockPilotError, match="has no drafter"):
         block_pilot(dataclasses.replace(trained, drafter=None))
-    with pytest.raises(BlockPilotError, match="seed must be 0 or more"):
+    with pytest.raises(BlockPilotError, match="seed must be from 0 to"):
         block_pilot(trained, seed=-1)
 
 
