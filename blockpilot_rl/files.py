@@ -202,8 +202,11 @@ def write_json(destination: str | os.PathLike[str], payload: Any) -> None:
         BlockPilotError: If the file cannot be written.
         TypeError: If `payload` holds an object that has no JSON counterpart.
     """
-    text = json.dumps(_plain(payload), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    if os.fspath(destination) == "-":
+    printed = os.fspath(destination) == "-"
+    # A standard output that cannot encode everything gets escapes, which lose nothing.
+    ascii_only = printed and "utf" not in (sys.stdout.encoding or "utf-8").lower()
+    text = json.dumps(_plain(payload), indent=2, ensure_ascii=ascii_only, allow_nan=False) + "\n"
+    if printed:
         with writing("standard output"):
             sys.stdout.write(text)
             sys.stdout.flush()

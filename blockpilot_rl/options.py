@@ -7,9 +7,10 @@ its `__post_init__`, so that bad values are refused wherever they come from.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING
-from typing import Any
+from numbers import Real
+from typing import Any, NoReturn
 
 from blockpilot_rl.errors import BlockPilotError, closest
 
@@ -19,27 +20,41 @@ def option(
     *,
     help: str,
     aliases: Sequence[str] = (),
+    renamed_from: str | Sequence[str] = (),
     default_factory: Any = MISSING,
     choices: Sequence[Any] | None = None,
     minimum: float | None = None,
     maximum: float | None = None,
     above: float | None = None,
     below: float | None = None,
+    parse: Callable[[str], Any] | None = None,
+    first: bool = False,
     **argparse_options: Any,
 ) -> Any:
     """Declare one field of a config dataclass.
+
+    The type of the field decides how the command line reads it: numbers and text as they are,
+    `bool` as a switch (`--trace`, `--no-trace`), `tuple[int, ...]` and `tuple[str, ...]` as one
+    word with commas (`--arms 1,2,4`), `list[...]` as several words, `dict[str, Any]` as
+    `KEY:VALUE` words, `Literal[...]` as one of its values.
 
     Args:
         default: The default. Without one the option is required.
         help: What the option does, for `--help`.
         aliases: Further spellings of its flag, such as `-f`.
-        default_factory: Makes the default of a list.
-        choices: The allowed values.
-        minimum: The smallest allowed number.
+        renamed_from: Field names of earlier releases. Their flags and file keys still work and
+            print a notice.
+        default_factory: Makes the default of a list or dictionary.
+        choices: The allowed values, or those of each element if the field is a tuple or list. With
+            bounds, numbers within the bounds are allowed too.
+        minimum: The smallest allowed number, of each element if the field is a tuple or list.
         maximum: The largest allowed number.
         above: Numbers must be larger than this.
         below: Numbers must be smaller than this.
+        parse: Reads the value from one word of the command line, instead of the field's type.
+        first: Whether the value may come first on the command line, without its flag.
         **argparse_options: Passed to `argparse.ArgumentParser.add_argument`, such as `metavar`.
+            `nargs="?"` with `const` makes the value of the flag optional.
 
     Returns:
         The dataclass field.
@@ -47,10 +62,13 @@ def option(
     bounds = {"minimum": minimum, "maximum": maximum, "above": above, "below": below}
     metadata = {
         "help": help,
-        "aliases": list(aliases),
+        "aliases": tuple(aliases),
+        "renamed_from": (renamed_from,) if isinstance(renamed_from, str) else tuple(renamed_from),
         "choices": choices,
         "bounds": {name: bound for name, bound in bounds.items() if bound is not None},
-        **argparse_options,
+        "parse": parse,
+        "first": first,
+        "argparse": argparse_options,
     }
     if default_factory is not MISSING:
         return dataclasses.field(default_factory=default_factory, metadata=metadata)
@@ -62,25 +80,35 @@ def check_options(config: Any) -> None:
 
     Args:
         config: An instance of a dataclass whose fields are made by `option`. Fields that are None
-            are not checked.
+            are not checked; of a tuple or list every element is.
 
     Raises:
         BlockPilotError: If a value is not allowed. The message names the field and the value.
     """
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        if value is None:
-            continue
-        choices = field.metadata.get("choices")
-        if choices is not None and value not in choices:
-            names = [str(choice) for choice in choices]
-            raise BlockPilotError(
-                f"{field.name} must be one of {', '.join(names)}, got {value!r}."
-                f"{closest(str(value), names)}"
-            )
-        bounds = field.metadata.get("bounds")
-        if bounds and not _within(value, **bounds):
-            raise BlockPilotError(f"{field.name} must be {_describe(**bounds)}, got {value:g}")
+        choices, bounds = field.metadata.get("choices"), field.metadata.get("bounds")
+        for item in value if isinstance(value, tuple | list) else (value,):
+            if item is None or (choices is not None and item in choices):
+                continue
+            if bounds:
+                _check_bounds(field.name, item, bounds)
+            elif choices is not None:
+                _refuse_choice(field.name, item, choices)
+
+
+def _refuse_choice(name: str, value: Any, choices: Sequence[Any]) -> NoReturn:
+    names = [str(choice) for choice in choices]
+    raise BlockPilotError(
+        f"{name} must be one of {', '.join(names)}, got {value!r}.{closest(value, names)}"
+    )
+
+
+def _check_bounds(name: str, value: Any, bounds: dict[str, float]) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise BlockPilotError(f"{name} must be a number, got {value!r}")
+    if not _within(float(value), **bounds):
+        raise BlockPilotError(f"{name} must be {_describe(**bounds)}, got {value}")
 
 
 def _within(
@@ -102,4 +130,4 @@ def _within(
 
 def _describe(**bounds: float) -> str:
     words = {"minimum": "at least", "maximum": "at most", "above": "above", "below": "below"}
-    return " and ".join(f"{words[name]} {bound:g}" for name, bound in bounds.items())
+    return " and ".join(f"{words[name]} {bound:.12g}" for name, bound in bounds.items())

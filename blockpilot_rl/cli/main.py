@@ -1,4 +1,4 @@
-"""The `blockpilot` command: one name for all commands."""
+"""The `blockpilot` command, which runs all commands by name."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import sys
 from collections.abc import Sequence
 
 from blockpilot_rl import __version__
-from blockpilot_rl.cli.parsing import INPUT_ERROR
-from blockpilot_rl.errors import closest
+from blockpilot_rl.cli.console import guarded
+from blockpilot_rl.errors import BlockPilotError, closest
 
 COMMANDS = {
-    "generate": "decode one prompt plain, with a fixed block size, or with a policy",
+    "generate": "decode one prompt plainly, with a fixed block size, or with a policy",
     "collect-sweep": "record the outcome of every block size on many prompts",
     "train-agent": "train one agent on a recorded sweep",
-    "headroom": "say how much there is to win by adapting, before anything is trained",
+    "headroom": "measure what adapting the block size could gain, before training",
     "compare": "compare learned policies with fixed block sizes on held-out prompts",
     "export-policy": "export a trained agent as a policy that needs no RL library",
     "train-drafter": "train a DFlash drafter for a target",
     "calibrate": "measure what passes cost on this device, and re-price sweeps by it",
-    "quickstart": "train, compare, export and decode, on the bundled sweep",
+    "quickstart": "train, compare, export and decode on the bundled sweep",
 }
 
 
@@ -34,7 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    return guarded(lambda: _main(list(sys.argv[1:] if argv is None else argv)))
+
+
+def _main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: blockpilot COMMAND [options]\n")
         for name, purpose in COMMANDS.items():
@@ -46,8 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     name = arguments[0]
     if name not in COMMANDS:
-        print(f"error: unknown command {name!r}.{closest(name, COMMANDS)}", file=sys.stderr)
-        return INPUT_ERROR
+        raise BlockPilotError(f"unknown command {name!r}.{closest(name, COMMANDS)}")
     module = importlib.import_module(f"blockpilot_rl.cli.{name.replace('-', '_')}")
     code: int = module.main(arguments[1:], prog=f"blockpilot {name}")
     return code

@@ -1,4 +1,4 @@
-"""The prompts of the built-in suite never change: drafters, splits and recordings depend on them."""
+"""The prompts of the built-in suite never change: drafters and recordings depend on them."""
 
 from __future__ import annotations
 
