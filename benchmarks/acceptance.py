@@ -21,7 +21,7 @@ from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.models.pairs import load_pair
-from blockpilot_rl.prompts.sources import GROUPS, Prompt, builtin_suite, load_prompts
+from blockpilot_rl.prompts import GROUPS, Prompt, builtin_suite, load_prompts
 from blockpilot_rl.training.acceptance import acceptance_report, acceptance_table
 
 

@@ -30,7 +30,7 @@ from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.models.pairs import Pair, load_pair
-from blockpilot_rl.prompts.sources import builtin_suite
+from blockpilot_rl.prompts import builtin_suite
 from blockpilot_rl.provenance import provenance
 
 PLAIN, THEIRS, THEIR_DFLASH = "plain", "transformers", "transformers DFlash"

@@ -40,7 +40,7 @@ from blockpilot_rl.decoding.sampling import Sampler, Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import write_json
 from blockpilot_rl.models.pairs import load_pair
-from blockpilot_rl.prompts.sources import Prompt, builtin_suite, load_prompts
+from blockpilot_rl.prompts import Prompt, builtin_suite, load_prompts
 from blockpilot_rl.provenance import provenance
 
 ROUNDING_STEPS = 8

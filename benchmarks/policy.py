@@ -28,7 +28,7 @@ from blockpilot_rl.evaluation.statistics import relative_gain
 from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.policies.policy import BlockSizePolicy
-from blockpilot_rl.prompts.sources import GROUPS, Prompt, builtin_suite
+from blockpilot_rl.prompts import GROUPS, Prompt, builtin_suite
 from blockpilot_rl.provenance import provenance
 from blockpilot_rl.reports.tables import TextTable, gain_text
 

@@ -31,7 +31,7 @@ from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.models.pairs import load_pair
-from blockpilot_rl.prompts.sources import builtin_suite
+from blockpilot_rl.prompts import builtin_suite
 from blockpilot_rl.provenance import provenance
 from blockpilot_rl.sweeps.metadata import DEFAULT_ARMS, validate_arms
 

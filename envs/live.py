@@ -14,7 +14,7 @@ from blockpilot_rl.decoding.state import DEFAULT_GROUPS
 from blockpilot_rl.envs.one_step import OneStepEnv, Step
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import Pair, load_pair
-from blockpilot_rl.prompts.sources import Prompt, builtin_suite
+from blockpilot_rl.prompts import Prompt, builtin_suite
 from blockpilot_rl.sweeps.table import DEFAULT_ARMS, validate_arms
 
 _BUILTIN_PROMPTS = 400

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from blockpilot_rl.decoding.state import StateLayout
-from blockpilot_rl.prompts.sources import Prompt
+from blockpilot_rl.prompts import Prompt
 from blockpilot_rl.sweeps.table import Sweep, SweepMetadata
 
 ARMS = (1, 2, 4, 8, 16)

@@ -24,7 +24,7 @@ from blockpilot_rl.models.default_target import (
 )
 from blockpilot_rl.models.pairs import BUNDLED_DRAFTER, load_pair
 from blockpilot_rl.policies.policy import BlockSizePolicy
-from blockpilot_rl.prompts.sources import builtin_suite
+from blockpilot_rl.prompts import builtin_suite
 from blockpilot_rl.provenance import sha256_file
 from blockpilot_rl.sweeps.table import Sweep
 from tests import benchmark_scripts

@@ -26,7 +26,7 @@ from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import remove_leftovers
 from blockpilot_rl.models.pairs import Pair, check_device, load_pair, parse_dtype
-from blockpilot_rl.prompts.sources import BadLine, Prompt, UnusedTurns
+from blockpilot_rl.prompts import BadLine, Prompt, UnusedTurns
 from blockpilot_rl.sweeps.assemble import assemble, check_calibration, measure_rows
 from blockpilot_rl.sweeps.collect import Collection, SweepConfig
 from blockpilot_rl.sweeps.continuations import ContinuationStore, validate_seeds

@@ -10,7 +10,7 @@ from blockpilot_rl.cli.lists import words
 from blockpilot_rl.cli.parsing import arg
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import Pair
-from blockpilot_rl.prompts.sources import (
+from blockpilot_rl.prompts import (
     BUILTIN,
     GROUPS,
     BadLine,

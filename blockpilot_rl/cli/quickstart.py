@@ -19,7 +19,7 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import check_output
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.policies.policy import BlockSizePolicy
-from blockpilot_rl.prompts.sources import GROUPS, builtin_suite
+from blockpilot_rl.prompts import GROUPS, builtin_suite
 
 
 @dataclass(frozen=True)

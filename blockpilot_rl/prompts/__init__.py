@@ -1,1 +1,21 @@
-"""Prompts: where they come from, and the built-in suite."""
+"""Prompts from files, datasets and packages, and the built-in suite."""
+
+from blockpilot_rl.prompts.prompt import BUILTIN, SPLITS, Message, Prompt, policy_split, split_of
+from blockpilot_rl.prompts.sources import BadLine, UnusedTurns, length_check, load_prompts
+from blockpilot_rl.prompts.suite import FAMILIES, GROUPS, builtin_suite
+
+__all__ = [
+    "BUILTIN",
+    "FAMILIES",
+    "GROUPS",
+    "SPLITS",
+    "BadLine",
+    "Message",
+    "Prompt",
+    "UnusedTurns",
+    "builtin_suite",
+    "length_check",
+    "load_prompts",
+    "policy_split",
+    "split_of",
+]

@@ -1,4 +1,4 @@
-"""One prompt: its messages, its id, and the split that it belongs to."""
+"""One prompt: its messages, its id and its split."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Literal
 from blockpilot_rl.errors import BlockPilotError, closest
 
 Split = Literal["drafter", "train", "validation", "test"]
+
+BUILTIN = "builtin"
+"""Name of the suite of this package."""
 
 SPLITS: tuple[Split, ...] = ("drafter", "train", "validation", "test")
 """Drafter training, policy training, model selection, and the final comparison."""
@@ -36,7 +39,7 @@ class Prompt:
     """A conversation that waits for the target's answer.
 
     Args:
-        suite: Where the prompt comes from, `"builtin"` for the suite of this package.
+        suite: Name of the suite, `"builtin"` for the suite of this package.
         family: Kind of task; results are grouped by it.
         language: ISO code of the language.
         messages: The turns so far; the last one is the user's.
@@ -112,11 +115,20 @@ class Prompt:
         return [asdict(message) for message in self.messages]
 
 
-def split_of(prompt_id: str) -> Split:
-    """Decide the split of a prompt from its id alone.
+def policy_split(prompt: Prompt) -> Split:
+    """Return the split of a prompt in a sweep.
 
-    As nothing else is looked at, a prompt never changes sides, in whatever suite, order or size it
-    appears. Shares: drafter 50%, train 25%, validation 5%, test 20%.
+    Only the built-in suite trains drafters. In all other suites, the share that the hash keeps for
+    drafters is training data of policies.
+    """
+    return "train" if prompt.suite != BUILTIN and prompt.split == "drafter" else prompt.split
+
+
+def split_of(prompt_id: str) -> Split:
+    """Return the split of a prompt, which depends on its id alone.
+
+    A prompt has the same split in every suite, order and size. Shares: drafter 50%, train 25%,
+    validation 5%, test 20%.
 
     Args:
         prompt_id: The id of a prompt.

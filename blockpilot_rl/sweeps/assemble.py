@@ -13,7 +13,7 @@ from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import Pair
-from blockpilot_rl.prompts.sources import Prompt
+from blockpilot_rl.prompts import Prompt
 from blockpilot_rl.provenance import provenance
 from blockpilot_rl.sweeps.collect import Collection
 from blockpilot_rl.sweeps.continuations import Progress

@@ -28,7 +28,7 @@ from blockpilot_rl.decoding.replay import Trace, replay, trace
 from blockpilot_rl.decoding.state import GROUPS, compute_state
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_write, remove_leftovers
-from blockpilot_rl.prompts.sources import Prompt, policy_split
+from blockpilot_rl.prompts import Prompt, policy_split
 from blockpilot_rl.sweeps.claims import claim, claim_digest
 from blockpilot_rl.sweeps.continuations import ContinuationStore, Progress, Shard
 from blockpilot_rl.sweeps.frames import SCALARS, Key, read_parquet, write_parquet

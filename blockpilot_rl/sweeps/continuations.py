@@ -25,7 +25,7 @@ from blockpilot_rl.decoding.sampling import GREEDY, Sampling
 from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.files import atomic_write, remove_leftovers
 from blockpilot_rl.models.pairs import Pair
-from blockpilot_rl.prompts.sources import Prompt
+from blockpilot_rl.prompts import Prompt
 from blockpilot_rl.sweeps.claims import CLAIM, check_claim, claim, claim_digest
 
 SHARD_PROMPTS = 64

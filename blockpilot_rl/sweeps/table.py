@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_directory, write_json
-from blockpilot_rl.prompts.prompt import SPLITS
+from blockpilot_rl.prompts import SPLITS
 from blockpilot_rl.sweeps.frames import KEY, SCALARS, SWEEP_FILE, Key, keys_of, read_parquet
 from blockpilot_rl.sweeps.metadata import DEFAULT_ARMS, SweepMetadata, read_metadata, validate_arms
 

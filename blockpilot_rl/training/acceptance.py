@@ -19,7 +19,7 @@ from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.sampling import GREEDY, Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.progress import ProgressCallback, no_progress
-from blockpilot_rl.prompts.sources import Prompt
+from blockpilot_rl.prompts import Prompt
 from blockpilot_rl.provenance import provenance
 
 LENGTH_EDGES = (0, 64, 128, 256, 512)

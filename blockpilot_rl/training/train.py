@@ -17,7 +17,7 @@ from blockpilot_rl.models.fit import check_layer_ids, check_mask_token
 from blockpilot_rl.models.pairs import Pair, load_pair
 from blockpilot_rl.options import check_options, option
 from blockpilot_rl.progress import ProgressCallback, no_progress
-from blockpilot_rl.prompts.sources import GROUPS, Prompt, builtin_suite
+from blockpilot_rl.prompts import GROUPS, Prompt, builtin_suite
 from blockpilot_rl.sweeps.continuations import ContinuationStore
 from blockpilot_rl.training.acceptance import acceptance_report
 from blockpilot_rl.training.initial import choose_mask_token, new_drafter, pretrained_drafter

@@ -19,7 +19,7 @@ from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.models.pairs import load_pair
-from blockpilot_rl.prompts.sources import Prompt
+from blockpilot_rl.prompts import Prompt
 from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, Sweep
 from blockpilot_rl.sweeps.traces import TRACE_FILE, load_traces
 from tests.tiny_pair import PROMPTS, encode, save_roomy_pair, save_tiny_pair, tiny_drafter

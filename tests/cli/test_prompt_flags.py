@@ -8,7 +8,7 @@ from blockpilot_rl.cli.parsing import parse
 from blockpilot_rl.cli.prompt_flags import LabelledPromptFlags
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import load_pair
-from blockpilot_rl.prompts.sources import SPLITS, builtin_suite
+from blockpilot_rl.prompts import SPLITS, builtin_suite
 
 POSITIONS = 256
 POLICY_SPLITS = [split for split in SPLITS if split != "drafter"]

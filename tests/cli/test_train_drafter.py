@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from blockpilot_rl.cli.train_drafter import TrainDrafterConfig, main
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.models.pairs import load_pair
-from blockpilot_rl.prompts.sources import builtin_suite
+from blockpilot_rl.prompts import builtin_suite
 from blockpilot_rl.training import train_drafter
 from blockpilot_rl.training.acceptance import measure_acceptance, summarise_acceptance
 from blockpilot_rl.training.recipe import Trainer

@@ -14,7 +14,7 @@ from blockpilot_rl.decoding.latency import LatencyProfile, SamplingCost, noise_p
 from blockpilot_rl.decoding.measuring import StepTimes, _sampling_cost, default_contexts, time_steps
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.prompts.sources import builtin_suite
+from blockpilot_rl.prompts import builtin_suite
 from tests.tiny_pair import encode
 
 

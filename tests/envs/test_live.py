@@ -13,7 +13,7 @@ import blockpilot_rl.envs  # noqa: F401
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.envs.live import BlockSizeLiveEnv
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.prompts.sources import Prompt
+from blockpilot_rl.prompts import Prompt
 from tests.tiny_pair import tiny_pair
 
 ARMS = (1, 2, 4, 8)

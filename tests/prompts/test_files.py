@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.prompts.files import BadLine, UnusedTurns, length_check, load_prompts
+from blockpilot_rl.prompts import BadLine, UnusedTurns, builtin_suite, length_check, load_prompts
 from blockpilot_rl.prompts.rows import HUMAN_EVAL_INSTRUCTION
-from blockpilot_rl.prompts.sources import builtin_suite
 
 SPEC_BENCH = Path(__file__).parents[3] / "shared" / "data" / "spec_bench_even.jsonl"
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from blockpilot_rl.prompts.sources import GROUPS, SPLITS, Prompt, builtin_suite
+from blockpilot_rl.prompts import GROUPS, SPLITS, Prompt, builtin_suite
 
 POLICY_SPLITS = ("train", "validation", "test")
 PINNED = {

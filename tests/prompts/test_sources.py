@@ -12,18 +12,17 @@ import numpy as np
 import pytest
 
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.prompts.sources import (
+from blockpilot_rl.prompts import (
     FAMILIES,
     GROUPS,
     SPLITS,
     Message,
     Prompt,
-    Split,
     builtin_suite,
     split_of,
 )
-from blockpilot_rl.prompts.suite.passages import passage
-from blockpilot_rl.prompts.suite.topics import TOPICS
+from blockpilot_rl.prompts.prompt import Split
+from blockpilot_rl.prompts.suite.materials import Topic, load_topics, passage
 from blockpilot_rl.prompts.suite.writer import Writer
 
 
@@ -93,7 +92,7 @@ def test_every_family_has_many_prompts(family: str) -> None:
 def test_exhausted_family_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     story = GROUPS["english"][FAMILIES.index("story")]
     few = dataclasses.replace(story, write=lambda writer: writer.write("Tell {2..4} stories."))
-    monkeypatch.setattr("blockpilot_rl.prompts.sources.GROUPS", {"english": (few,)})
+    monkeypatch.setattr("blockpilot_rl.prompts.suite.GROUPS", {"english": (few,)})
     assert {p.text for p in builtin_suite(3, families=["story"])} == {
         f"Tell {n} stories." for n in (2, 3, 4)
     }
@@ -189,12 +188,11 @@ def test_unknown_names_are_refused_with_a_hint() -> None:
         builtin_suite(0, seed=-3)
 
 
-@pytest.mark.parametrize("topic", TOPICS, ids=lambda topic: topic.kind)
-def test_topics_write_whole_passages(topic: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("blockpilot_rl.prompts.suite.passages.TOPICS", (topic,))
+@pytest.mark.parametrize("topic", load_topics(), ids=lambda topic: topic.kind)
+def test_topics_write_whole_passages(topic: Topic) -> None:
     writer = Writer(np.random.default_rng(0))
     for _ in range(40):
-        written = passage(writer)
+        written = passage(writer, topics=[topic])
         assert 30 <= len(written.text.split()) <= 120
         assert len(written.facts) >= 2
         assert len(written.questions) >= 2

@@ -16,7 +16,7 @@ from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.decoding.state import GROUPS
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import load_pair
-from blockpilot_rl.prompts.sources import Prompt
+from blockpilot_rl.prompts import Prompt
 from blockpilot_rl.sweeps.assemble import assemble, measure_rows
 from blockpilot_rl.sweeps.collect import Collection, SweepConfig
 from blockpilot_rl.sweeps.continuations import ContinuationStore

@@ -14,7 +14,7 @@ from blockpilot_rl.decoding.forward import target_forward
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import load_pair
-from blockpilot_rl.prompts.sources import Prompt
+from blockpilot_rl.prompts import Prompt
 from blockpilot_rl.sweeps.continuations import SHARD_PROMPTS, ContinuationStore
 from tests.tiny_pair import tiny_target
 

@@ -11,7 +11,7 @@ from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import load_pair
-from blockpilot_rl.prompts.sources import Prompt
+from blockpilot_rl.prompts import Prompt
 from blockpilot_rl.sweeps.collect import Collection, SweepConfig
 from blockpilot_rl.sweeps.continuations import ContinuationStore
 from blockpilot_rl.sweeps.ray_engine import RayConfig, ShardWorker, record_on_ray, share_out

@@ -10,7 +10,7 @@ from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import load_pair
-from blockpilot_rl.prompts.sources import Prompt
+from blockpilot_rl.prompts import Prompt
 from blockpilot_rl.training.acceptance import (
     acceptance_report,
     acceptance_table,

@@ -1,23 +1,11 @@
-"""Family `extract`: pull the facts out of a passage as JSON, a table or a list."""
+"""Family `extract`: facts of a passage as JSON, a table or a list."""
 
 from __future__ import annotations
 
 import json
 
-from blockpilot_rl.prompts.suite.passages import Passage, passage
-from blockpilot_rl.prompts.suite.records import records
-from blockpilot_rl.prompts.suite.writer import Writer
-
-_STATEMENTS = (
-    "{person} is {18..70} years old, lives in {town} and works as a {job}.",
-    "[{first} bought|{first} ordered|{first} paid for] {2..20} {thing} at {price}.",
-    "On {date}, {first} [walked|ran|cycled] {2..40} kilometres in {town}.",
-    "The {product} from {company} is {color} and costs {price}.",
-    "{first} will meet {person} on {weekday} at {time}.",
-    "In {town}, the {event} starts at {time} and costs {price}.",
-    "{first} teaches {subject} on {weekday} and likes {hobby}.",
-    "The {animal} is {1..20} years old, weighs {1..90} kilograms and eats {fruit}.",
-)
+from blockpilot_rl.prompts.suite.materials import Passage, draw_table, passage
+from blockpilot_rl.prompts.suite.writer import Writer, texts
 
 
 def _keys(writer: Writer, source: Passage) -> list[str]:
@@ -71,7 +59,7 @@ def _all(writer: Writer, source: Passage) -> str:
 
 
 def _convert(writer: Writer) -> str:
-    table = records(writer)
+    table = draw_table(writer)
     source, target = writer.pick(
         (
             (table.csv(), "[JSON|a JSON array of objects|a Markdown table|YAML]"),
@@ -95,7 +83,7 @@ def _convert(writer: Writer) -> str:
 
 
 def _sentences(writer: Writer) -> str:
-    form = writer.pick(_STATEMENTS)
+    form = writer.pick(texts("extract", "statements"))
     lines = [writer.write(form) for _ in range(writer.number(2, 5))]
     request = writer.ask(
         "[turn|convert] [these sentences|each of these lines] into [a JSON array of objects|"
@@ -105,7 +93,7 @@ def _sentences(writer: Writer) -> str:
     return writer.about(request, separator.join(lines), writer.pick(("Sentences", "Notes", "Text")))
 
 
-def write(writer: Writer) -> str:
+def write_extract(writer: Writer) -> str:
     """Write one prompt that asks for facts of an invented text in a given form."""
     if writer.chance(0.25):
         return writer.pick((_convert, _convert, _sentences))(writer)

@@ -1,11 +1,10 @@
-"""Families `long-…`: several invented texts, one after the other, and a task at the end."""
+"""Families `long-…`: several invented texts and a task at the end."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from blockpilot_rl.prompts.suite.passages import Passage, passage
-from blockpilot_rl.prompts.suite.topics import TOPICS
+from blockpilot_rl.prompts.suite.materials import Passage, load_topics, passage
 from blockpilot_rl.prompts.suite.writer import Writer, sentence
 
 _WORDS = (190, 540)
@@ -19,7 +18,8 @@ def _texts(writer: Writer) -> list[Passage]:
     wanted = writer.number(*_WORDS)
     texts: list[Passage] = []
     words = 0
-    for topic in writer.some(TOPICS, len(TOPICS)):
+    topics = load_topics()
+    for topic in writer.some(topics, len(topics)):
         text = passage(writer, topics=[topic])
         length = len(text.text.split())
         if any(text.kind == other.kind for other in texts) or words + length > _WORDS[1]:
@@ -129,10 +129,10 @@ def write_summary(writer: Writer) -> str:
 
 
 def write_facts(writer: Writer) -> str:
-    """Write several texts and ask for facts of theirs in a given form."""
+    """Write several texts and ask for some of their facts in a given form."""
     return _prompt(writer, _facts)
 
 
 def write_copy(writer: Writer) -> str:
-    """Write several texts and ask for one again, exactly or with a small change."""
+    """Write several texts and ask to repeat one of them, exactly or with a small change."""
     return _prompt(writer, _copy)

@@ -1,15 +1,16 @@
-"""A seeded writer: the small template language that the whole suite is written in."""
+"""The writer of the built-in suite: texts from data files, filled in by a random generator."""
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
-
-from blockpilot_rl.prompts.suite.lexicon import LEXICON
+import yaml
 
 T = TypeVar("T")
 
@@ -18,11 +19,34 @@ _SLOT = re.compile(r"(\b[Aa] )?\{(\w+|\d+\.\.\d+)\}")
 _VOWEL = re.compile(r"(?!one|eu|use|usu|uni)[aeiou]|8|1[18]\b", re.IGNORECASE)
 
 
+_DATA = Path(__file__).parents[1] / "data"
+# The loader written in C is ten times as fast, but some builds of PyYAML lack it.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@functools.cache
+def load_texts(name: str) -> dict[str, Any]:
+    """Load one data file of the suite.
+
+    Args:
+        name: Its name in `blockpilot_rl/prompts/data`, without the suffix.
+    """
+    content = (_DATA / f"{name}.yaml").read_text(encoding="utf-8")
+    loaded: dict[str, Any] = yaml.load(content, Loader=_LOADER)
+    return loaded
+
+
+def texts(name: str, key: str) -> list[Any]:
+    """Return one list of a data file, such as the word problems of `arithmetic`."""
+    found: list[Any] = load_texts(name)[key]
+    return found
+
+
 @dataclass(frozen=True)
 class Grammar:
     """What the writer knows of a language.
 
-    Args:
+    Attributes:
         lexicon: The words, or templates of words, that fill each slot.
         requests: Ways to ask for something, around the imperative as `{lower}` or, with a capital,
             as `{upper}`.
@@ -31,31 +55,18 @@ class Grammar:
     """
 
     lexicon: Mapping[str, Sequence[str]]
-    requests: tuple[str, ...]
-    quoting_requests: tuple[str, ...]
-    articles: bool = False
+    requests: Sequence[str]
+    quoting_requests: Sequence[str]
+    articles: bool
 
 
-ENGLISH = Grammar(
-    lexicon=LEXICON,
-    requests=(
-        *["{upper}."] * 6,
-        "Please {lower}.",
-        "Please {lower}.",
-        "{upper}, please.",
-        "Can you {lower}?",
-        "Could you {lower}?",
-        "Could you please {lower}?",
-        "I would like you to {lower}.",
-        "I need you to {lower}.",
-        "Your task: {lower}.",
-        "Would you {lower}?",
-        "Help me with this: {lower}.",
-        "Hi! Please {lower}.",
-    ),
-    quoting_requests=(*["{upper}"] * 4, "Please {lower}", "Your task: {lower}", "Hello, {lower}"),
-    articles=True,
-)
+@functools.cache
+def load_grammar(language: str) -> Grammar:
+    """Load the grammar of a language, by its ISO 639-1 code."""
+    loaded = load_texts(f"languages/{language}")
+    return Grammar(
+        loaded["lexicon"], loaded["requests"], loaded["quoting_requests"], language == "en"
+    )
 
 
 class Writer:
@@ -67,13 +78,14 @@ class Writer:
     what follows.
 
     Args:
-        rng: The generator that decides everything; two writers on equal generators write the same.
-        grammar: The language to write in.
+        rng: The generator of all choices. Writers with equal generators write the same.
+        language: ISO 639-1 code of the language to write in.
     """
 
-    def __init__(self, rng: np.random.Generator, grammar: Grammar = ENGLISH) -> None:
+    def __init__(self, rng: np.random.Generator, language: str = "en") -> None:
+        self.language = language
         self._rng = rng
-        self._grammar = grammar
+        self._grammar = load_grammar(language)
 
     def pick(self, options: Sequence[T]) -> T:
         """Draw one of the options."""

@@ -1,11 +1,11 @@
-"""Family `copy`: repeat a text exactly or with one small, well-defined edit."""
+"""Families `copy`, `chat-list` and `chat-correct`: texts to repeat, exactly or with a change."""
 
 from __future__ import annotations
 
-from blockpilot_rl.prompts.suite.passages import Passage, passage
-from blockpilot_rl.prompts.suite.records import records
-from blockpilot_rl.prompts.suite.snippets import snippet
-from blockpilot_rl.prompts.suite.writer import Writer
+from collections.abc import Sequence
+
+from blockpilot_rl.prompts.suite.materials import Passage, draw_table, passage, snippet
+from blockpilot_rl.prompts.suite.writer import Writer, texts
 
 
 def _exact(writer: Writer, source: Passage) -> str:
@@ -99,8 +99,8 @@ def _lines(writer: Writer) -> str:
     return writer.about(request, "\n".join(items), "List")
 
 
-def _table(writer: Writer) -> str:
-    table = records(writer)
+def _table_edit(writer: Writer) -> str:
+    table = draw_table(writer)
     request = writer.ask(
         "[copy this table exactly|print this table again without the row of {key}"
         "|sort the {kind} by {column}|write the {kind} in reverse order"
@@ -117,7 +117,7 @@ def _table(writer: Writer) -> str:
     return writer.about(request, table.render(writer), table.kind.capitalize())
 
 
-def _code(writer: Writer) -> str:
+def _code_edit(writer: Writer) -> str:
     source = snippet(writer)
     request = writer.ask(
         "[copy this code exactly|rename the function to {name} and print the code"
@@ -131,9 +131,93 @@ def _code(writer: Writer) -> str:
     return writer.about(request, f"```python\n{source.code}\n```")
 
 
-def write(writer: Writer) -> str:
+def write_copy(writer: Writer) -> str:
     """Write one prompt whose answer is mostly a copy of what it holds."""
     if writer.chance(0.3):
-        return writer.pick((_lines, _table, _code))(writer)
+        return writer.pick((_lines, _table_edit, _code_edit))(writer)
     form = writer.pick((_exact, _exact, _replace, _replace, _form, _form, _typo, _tense))
     return form(writer, passage(writer, 3, 6))
+
+
+def _bullets(items: Sequence[str]) -> str:
+    return "\n".join(f"- {item}" for item in items)
+
+
+def _list_edit(writer: Writer, items: list[str], spare: list[str]) -> tuple[str, list[str]]:
+    """Draw one change of a list: what the user asks, and the changed list."""
+    item, new = writer.pick(items), spare.pop()
+    place = items.index(item)
+    rest = [other for other in items if other != item]
+    edits = (
+        ("[Add {new}.|Please add {new} at the end.]", [*items, new]),
+        ("[Put {new} at the top.|Add {new} as the first item.]", [new, *items]),
+        ("[Remove {item}.|Take {item} off the list.]", rest),
+        ("[Replace {item} with {new}.|Change {item} to {new}.]",
+         [*items[:place], new, *items[place + 1 :]]),
+        ("[Sort it alphabetically.|Put it in alphabetical order.]",
+         sorted(items, key=str.casefold)),
+        ("[Reverse the order.|Now in reverse order.]", items[::-1]),
+        ("[Move {item} to the end.|Put {item} last.]", [*rest, item]),
+    )  # fmt: skip
+    request, changed = writer.pick(edits)
+    return writer.write(request, item=item, new=new), changed
+
+
+def write_list_chat(writer: Writer) -> tuple[str, ...]:
+    """Write the turns of one chat about a list that changes from turn to turn."""
+    drawn = writer.pick(texts("editing", "lists"))
+    first, second, *items = writer.several(drawn["slot"], writer.number(5, 8))
+    spare = [first, second]
+    turns = [
+        writer.write(
+            "[Make|Write|Start] a {title} with {items} and {end}.",
+            title=drawn["title"],
+            items=", ".join(items[:-1]),
+            end=items[-1],
+        )
+    ]
+    for _ in range(writer.number(0, 1)):
+        turns.append(_bullets(items))
+        request, items = _list_edit(writer, items, spare)
+        turns.append(request)
+    turns.append(_bullets(items))
+    request, _ = _list_edit(writer, items, spare)
+    turns.append(writer.pick((request, request, writer.pick(texts("editing", "last_edits")))))
+    return tuple(turns)
+
+
+def write_correction_chat(writer: Writer) -> tuple[str, ...]:
+    """Write the turns of one chat in which facts of a text are put right."""
+    source = passage(writer, 3, 5)
+    text = source.text
+    stated = "\n".join(f"- {name}: {value}" for name, value in source.facts.items())
+    turns = [
+        writer.write("[Write|Please write|I need] a {kind} with these facts:", kind=source.kind)
+        + f"\n{stated}"
+    ]
+    for fact in writer.some(list(source.facts), writer.number(1, 2)):
+        old, new = source.facts[fact], source.another(writer, fact)
+        turns.append(text)
+        turns.append(
+            writer.write(
+                "[No, not '{old}' but '{new}'. Please write it again."
+                "|I made a mistake: it is '{new}', not '{old}'. Correct the {kind}."
+                "|Change '{old}' to '{new}' and leave the rest as it is."
+                "|Sorry, '{old}' is wrong; it should be '{new}'. Print the corrected text.]",
+                old=old,
+                new=new,
+                kind=source.kind,
+            )
+        )
+        text = text.replace(old, new)
+    if len(turns) == 3 and writer.chance(0.5):
+        turns.append(text)
+        turns.append(
+            writer.write(
+                "[Now make it shorter.|Put each sentence on its own line.|Make it more polite."
+                "|Rewrite it in the past tense.|Add a title.|Write it again without its last "
+                "sentence.|Which sentence did you change?|Translate it into [French|Spanish|"
+                "German].]"
+            )
+        )
+    return tuple(turns)
