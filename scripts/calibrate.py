@@ -1,6 +1,8 @@
-"""Measure what drafting and verifying cost on this device: `python scripts/calibrate.py --help`."""
+"""Measure what passes cost on this device, and re-price recorded sweeps: `blockpilot calibrate`."""
 
-from blockpilot_rl.cli.calibrate import main
+import sys
+
+from blockpilot_rl.cli.main import main
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(["calibrate", *sys.argv[1:]]))

@@ -1,6 +1,8 @@
-"""Record the outcome of every block size: `python scripts/collect_sweep.py --help`."""
+"""Record the outcome of every block size on many prompts: `blockpilot collect-sweep`."""
 
-from blockpilot_rl.cli.collect_sweep import main
+import sys
+
+from blockpilot_rl.cli.main import main
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(["collect-sweep", *sys.argv[1:]]))

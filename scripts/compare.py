@@ -1,6 +1,8 @@
-"""Compare learned block-size policies with fixed sizes: `python scripts/compare.py --help`."""
+"""Compare learned policies with fixed block sizes on held-out prompts: `blockpilot compare`."""
 
-from blockpilot_rl.cli.compare import main
+import sys
+
+from blockpilot_rl.cli.main import main
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(["compare", *sys.argv[1:]]))

@@ -1,6 +1,8 @@
-"""Export a trained agent as a policy: `python scripts/export_policy.py --help`."""
+"""Export a trained agent as a policy that needs no RL library: `blockpilot export-policy`."""
 
-from blockpilot_rl.cli.export_policy import main
+import sys
+
+from blockpilot_rl.cli.main import main
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(["export-policy", *sys.argv[1:]]))

@@ -1,6 +1,8 @@
-"""Decode one prompt and say how it went: `python scripts/generate.py --help`."""
+"""Decode one prompt: `blockpilot generate`."""
 
-from blockpilot_rl.cli.generate import main
+import sys
+
+from blockpilot_rl.cli.main import main
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(["generate", *sys.argv[1:]]))

@@ -1,6 +1,8 @@
-"""Say how much there is to win by adapting the block size: `python scripts/headroom.py --help`."""
+"""Measure what adapting the block size could gain, before training: `blockpilot headroom`."""
 
-from blockpilot_rl.cli.headroom import main
+import sys
+
+from blockpilot_rl.cli.main import main
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(["headroom", *sys.argv[1:]]))

@@ -1,6 +1,8 @@
-"""Walk the whole road on the bundled sweep: `python scripts/quickstart.py --help`."""
+"""Train, compare, export and decode on the bundled sweep: `blockpilot quickstart`."""
 
-from blockpilot_rl.cli.quickstart import main
+import sys
+
+from blockpilot_rl.cli.main import main
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(["quickstart", *sys.argv[1:]]))

@@ -1,6 +1,8 @@
-"""Train an agent on a recorded sweep: `python scripts/train_agent.py --help`."""
+"""Train one agent on a recorded sweep: `blockpilot train-agent`."""
 
-from blockpilot_rl.cli.train_agent import main
+import sys
+
+from blockpilot_rl.cli.main import main
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(["train-agent", *sys.argv[1:]]))

@@ -1,6 +1,8 @@
-"""Train a DFlash drafter for a target: `python scripts/train_drafter.py --help`."""
+"""Train a DFlash drafter for a target: `blockpilot train-drafter`."""
 
-from blockpilot_rl.cli.train_drafter import main
+import sys
+
+from blockpilot_rl.cli.main import main
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(["train-drafter", *sys.argv[1:]]))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import json
@@ -8,6 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+import blockpilot_rl
+from blockpilot_rl.cli.main import COMMANDS
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 FOLDERS = {
@@ -73,3 +77,73 @@ print(json.dumps(modules))
     )
     assert result.returncode == 0, result.stderr
     assert set(json.loads(result.stdout)) >= CORE
+
+
+def test_the_public_names_are_typed_and_listed():
+    """A type checker reads the imports, Python the table, users `__all__`; all three agree."""
+    tree = ast.parse((FOLDERS["blockpilot_rl"] / "__init__.py").read_text(encoding="utf-8"))
+    typed = {
+        alias.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("blockpilot_rl.")
+        for alias in node.names
+    }
+    homes = {name: f"blockpilot_rl.{home}" for name, home in blockpilot_rl._HOMES.items()}
+    assert typed == homes
+    assert sorted(blockpilot_rl.__all__) == sorted(homes)
+
+
+@pytest.mark.parametrize("name", blockpilot_rl.__all__)
+def test_a_public_name_is_what_its_module_defines(name):
+    value = getattr(blockpilot_rl, name)
+    assert value is getattr(
+        importlib.import_module(f"blockpilot_rl.{blockpilot_rl._HOMES[name]}"), name
+    )
+    assert value.__doc__
+    assert name in dir(blockpilot_rl)
+
+
+def test_unknown_names_of_the_package_are_refused():
+    for name in ("load_pairs", "SweepTable", "__wrapped__"):
+        with pytest.raises(AttributeError, match=f"'blockpilot_rl' has no attribute '{name}'"):
+            getattr(blockpilot_rl, name)
+
+
+@pytest.mark.parametrize(
+    ("program", "libraries"),
+    [
+        ("import blockpilot_rl", ["torch", "numpy", "pandas", "transformers", "rich"]),
+        ("from blockpilot_rl.cli.main import main; main([])", ["torch", "numpy", "pandas"]),
+        (
+            "from blockpilot_rl import Decoder, Sweep, block_pilot, measure_headroom",
+            ["gymnasium", "stable_baselines3"],
+        ),
+        ("from blockpilot_rl import Prompt, builtin_suite", ["torch", "gymnasium"]),
+    ],
+)
+def test_importing_loads_no_more_than_is_used(program, libraries):
+    check = f"{program}\nimport sys\nprint(sorted(set({libraries!r}) & set(sys.modules)))"
+    result = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    "script", sorted((CHECKOUT / "scripts").glob("*.py")), ids=lambda path: path.stem
+)
+def test_a_script_is_the_command_of_its_name(script):
+    """`python scripts/train_agent.py` and `blockpilot train-agent` are one command."""
+    command = script.stem.replace("_", "-")
+    assert command in COMMANDS
+    assert f'main(["{command}", *sys.argv[1:]])' in script.read_text(encoding="utf-8")
+
+
+def test_a_script_runs_its_command():
+    result = subprocess.run(
+        [sys.executable, str(CHECKOUT / "scripts/generate.py"), "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout.startswith("usage: blockpilot generate ")
