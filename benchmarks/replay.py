@@ -26,6 +26,7 @@ from blockpilot_rl.cli.parsing import arg, run
 from blockpilot_rl.decoding.batched import continue_batch
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.generation import Generation
+from blockpilot_rl.decoding.latency import DEFAULT_ARMS, validate_arms
 from blockpilot_rl.decoding.replay import replay, trace
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
@@ -33,7 +34,6 @@ from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.prompts import builtin_suite
 from blockpilot_rl.provenance import provenance
-from blockpilot_rl.sweeps.metadata import DEFAULT_ARMS, validate_arms
 
 DECODED = "every arm"
 WAYS = (DECODED, "trajectories", "trace")

@@ -10,12 +10,12 @@ import numpy as np
 
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.generation import Generation, Prefill
+from blockpilot_rl.decoding.latency import DEFAULT_ARMS, validate_arms
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
 from blockpilot_rl.envs.one_step import OneStepEnv, Step
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import Pair, load_pair
 from blockpilot_rl.prompts import Prompt, builtin_suite
-from blockpilot_rl.sweeps.table import DEFAULT_ARMS, validate_arms
 
 _BUILTIN_PROMPTS = 400
 

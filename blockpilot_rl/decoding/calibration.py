@@ -1,10 +1,12 @@
-"""A saved calibration: the latency profile of a pair on a device, and how true it is."""
+"""Calibration: measure what a pair's passes cost on a device, and check it on real decodes."""
 
 from __future__ import annotations
 
+import math
 import platform
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,27 +17,124 @@ from scipy.stats import bootstrap
 
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.generation import Generation
-from blockpilot_rl.decoding.latency import LatencyProfile
+from blockpilot_rl.decoding.latency import (
+    DEFAULT_ARMS,
+    LatencyProfile,
+    possible_seconds,
+    validate_arms,
+)
 from blockpilot_rl.decoding.measuring import time_steps
-from blockpilot_rl.decoding.sampling import Sampling
+from blockpilot_rl.decoding.sampling import Sampling, validate_seeds
 from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.files import check_types, read_json, write_json
+from blockpilot_rl.models.pairs import Pair
+from blockpilot_rl.options import check_options, option
+from blockpilot_rl.progress import ProgressCallback, no_progress
 from blockpilot_rl.provenance import provenance
+
+LEAST_ROUNDS_OF_A_CHECK = 3
+"""Rounds needed to know the usual time of a step, which real decodes are compared with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationConfig:
+    """What `calibrate` measures.
+
+    Attributes:
+        arms: Block sizes to measure, increasing from 1.
+        contexts: Context lengths to measure, in tokens; None for four up to 1024.
+        repeats: Rounds over all block sizes and context lengths.
+        check: Real decodes to compare with the profile; 0 for none.
+        max_new_tokens: Budget of each real decode.
+        temperature: Temperature of the real decodes; 0 is greedy.
+        seeds: Each prompt of the real decodes is sampled with each of these seeds.
+        seed: Random seed of the order of all measurements, and of the choice of real decodes.
+    """
+
+    arms: tuple[int, ...] = option(DEFAULT_ARMS, help="block sizes to measure")
+    contexts: tuple[int, ...] | None = option(
+        None, help="context lengths to measure (default: four up to 1024)"
+    )
+    repeats: int = option(30, minimum=1, help="rounds over all block sizes and contexts")
+    check: int = option(0, minimum=0, help="real decodes to compare with the profile")
+    max_new_tokens: int = option(128, minimum=2, help="budget of each real decode")
+    temperature: float = option(0.0, minimum=0, help="temperature of the real decodes")
+    seeds: tuple[int, ...] = option((0,), help="sample each prompt with each of these seeds")
+    seed: int = option(0, minimum=0, below=2**32, help="random seed of the order of measurements")
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            BlockPilotError: If a value is out of range.
+        """
+        check_options(self)
+        validate_arms(self.arms)
+        validate_seeds(Sampling(self.temperature), self.seeds)
+        if self.contexts is not None:
+            listed = ", ".join(map(str, self.contexts))
+            if any(length < 2 for length in self.contexts):
+                raise BlockPilotError(f"contexts must be at least 2 each, not {listed}")
+            if len(set(self.contexts)) < 2:
+                raise BlockPilotError(f"contexts needs two lengths, got {listed}")
+        if self.check and self.repeats < LEAST_ROUNDS_OF_A_CHECK:
+            raise BlockPilotError(
+                f"check needs repeats of at least {LEAST_ROUNDS_OF_A_CHECK}, to know what steps "
+                f"usually take; got {self.repeats}"
+            )
+
+
+def calibrate(
+    model: Pair | Decoder,
+    config: CalibrationConfig | None = None,
+    *,
+    prompts: Sequence[torch.Tensor] = (),
+    progress: ProgressCallback | None = None,
+) -> Calibration:
+    """Measure a pair's latency profile on its device.
+
+    Args:
+        model: The pair, or a decoder of it. Its dtype and device are the ones that are measured.
+        config: What to measure; None for the defaults.
+        prompts: Token ids of prompts, `[1, n]` each, for `config.check` real decodes.
+        progress: Called with the task (`"steps"` or `"decodes"`), the steps done and their total.
+
+    Returns:
+        The calibration, which prices sweeps (`record_sweep`, `reprice`) and can be saved.
+
+    Raises:
+        BlockPilotError: If there are too few prompts for the check, all texts end with their first
+            token, or a context length does not fit the models.
+    """
+    config = config or CalibrationConfig()
+    report = progress or no_progress
+    decoder = model if isinstance(model, Decoder) else Decoder(model)
+    if config.check:
+        profile, check = measure_and_check(decoder, prompts, config, report)
+        return Calibration.from_decoder(decoder, profile, check)
+    times = time_steps(
+        decoder,
+        config.arms,
+        config.contexts,
+        config.repeats,
+        config.seed,
+        partial(report, "steps"),
+    )
+    return Calibration.from_decoder(decoder, times.profile())
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What a pair's passes cost on a device.
+    """The measured cost of a pair's passes on a device.
 
     Attributes:
         target: Name of the target.
         drafter: Name of the drafter.
         fingerprint: Digest of the pair's configs and weights.
         dtype: Dtype of both models.
-        device: The device in words.
-        latency: The profile.
-        check: Predicted and measured times of real decodes (`Check.to_dict`); None if there were
-            none.
+        device: Name of the device.
+        latency: The latency profile.
+        check: Predicted and measured times of real decodes (`Check.to_dict`), or None.
         provenance: Command, versions, git SHA, machine, date.
     """
 
@@ -49,8 +148,10 @@ class Calibration:
     provenance: dict[str, Any] = field(default_factory=provenance)
 
     @classmethod
-    def of(cls, decoder: Decoder, latency: LatencyProfile, check: Check | None) -> Calibration:
-        """Describe what was measured with a decoder."""
+    def from_decoder(
+        cls, decoder: Decoder, latency: LatencyProfile, check: Check | None = None
+    ) -> Calibration:
+        """Make the calibration of a decoder's pair from its measurements."""
         pair = decoder.pair
         return cls(
             target=pair.target_name,
@@ -64,11 +165,29 @@ class Calibration:
 
     @property
     def origin(self) -> dict[str, Any]:
-        """What a sweep that is priced by it says of it: the check and the provenance."""
+        """The check and the provenance, which a sweep priced by this calibration records."""
         return {"check": self.check, **self.provenance}
 
+    def check_pair(self, fingerprint: str, target: str, drafter: str) -> None:
+        """Check that the calibration belongs to a pair.
+
+        Args:
+            fingerprint: The pair's fingerprint.
+            target: Name of its target.
+            drafter: Name of its drafter.
+
+        Raises:
+            BlockPilotError: If the calibration belongs to another pair.
+        """
+        if self.fingerprint != fingerprint:
+            raise BlockPilotError(
+                f"the latency profile is of {self.target} with {self.drafter} "
+                f"({self.fingerprint}), not of {target} with {drafter} ({fingerprint}); run "
+                "`blockpilot calibrate` with the same target and drafter"
+            )
+
     def save(self, path: str | Path) -> None:
-        """Write it as JSON, atomically, or to standard output if the path is "-".
+        """Write the calibration as JSON, atomically, or to standard output if the path is "-".
 
         Raises:
             BlockPilotError: If the file cannot be written.
@@ -77,46 +196,45 @@ class Calibration:
 
     @classmethod
     def load(cls, path: str | Path) -> Calibration:
-        """Read what `save` wrote.
+        """Read a calibration that `save` wrote.
 
         Raises:
-            BlockPilotError: If the file is missing or is no calibration.
+            BlockPilotError: If the file is missing, not a calibration, or holds impossible values.
         """
         try:
             values = read_json(path)
         except FileNotFoundError:
             raise BlockPilotError(
-                f"no calibration at {path}; make one with scripts/calibrate.py --out {path}"
+                f"no calibration at {path}; make one with `blockpilot calibrate --out {path}`"
             ) from None
         names = {item.name for item in fields(cls)}
         if not isinstance(values, dict) or values.keys() != names:
             raise BlockPilotError(
-                f"{path} is no calibration: it must have the keys {', '.join(sorted(names))}"
+                f"{path} is not a calibration: it must have the keys {', '.join(sorted(names))}"
             )
         try:
             latency = LatencyProfile.from_dict(values["latency"])
+            latency.check_medians()
             check_types(values, cls)
-            if latency.medians:  # a profile that was not measured has none
-                _check_medians(latency)
             check = None if values["check"] is None else _read_check(values["check"])
         except BlockPilotError as error:
             raise BlockPilotError(
-                f"{path}: {error}; make a new one with scripts/calibrate.py --out FILE"
+                f"{path}: {error}; make a new one with `blockpilot calibrate --out FILE`"
             ) from error
         return cls(**{**values, "latency": latency, "check": check})
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """One real decode and what the profile says of it.
+    """One real decode beside the profile's prediction.
 
     Attributes:
         block_size: Block size of every pass.
         prompt_tokens: Length of the prompt.
-        tokens: Tokens emitted behind prefill.
-        predicted: Seconds by the profile.
+        tokens: Tokens emitted after prefill.
+        predicted: Predicted seconds.
         slowness: How slow the machine was at that moment (`StepTimes.slowness`).
-        measured: Seconds by the clock.
+        measured: Measured seconds.
     """
 
     block_size: int
@@ -129,12 +247,12 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Check:
-    """Real decodes against their predicted times.
+    """Real decodes compared with their predicted times.
 
     Attributes:
-        decodes: A text and a block size each.
-        untimed: Further pairs whose text ended with its first token, so that there was no decode.
-        temperature: Of all decodes.
+        decodes: The decodes, each of one text with one block size.
+        untimed: Decodes without a time, because the text ended with its first token.
+        temperature: Temperature of all decodes.
     """
 
     decodes: tuple[Decoded, ...]
@@ -143,21 +261,22 @@ class Check:
 
     @property
     def ratios(self) -> np.ndarray:
-        """Predicted / measured seconds of each decode, at the machine's speed of that moment.
+        """Predicted / measured seconds of each decode, adjusted for the machine's speed.
 
-        A shared machine becomes faster and slower by tens of percent within minutes, which no
-        profile can know. What it knows is what a decode costs beside the steps that it sums up.
+        The speed of a shared machine changes by tens of percent within minutes, which no profile
+        can predict. The adjustment leaves what a profile can predict: the time of a decode relative
+        to the steps that were timed at the same moment.
         """
         return np.array([item.predicted * item.slowness / item.measured for item in self.decodes])
 
     @property
     def median_error(self) -> float:
-        """Median of |predicted / measured - 1|, at the machine's speed of the moment."""
+        """Median of |predicted / measured - 1|, adjusted for the machine's speed."""
         return float(np.median(np.abs(self.ratios - 1)))
 
     @property
     def unadjusted_error(self) -> float:
-        """The same with the machine taken to be as fast all the time as in the median."""
+        """The same without the adjustment."""
         ratios = np.array([item.predicted / item.measured for item in self.decodes])
         return float(np.median(np.abs(ratios - 1)))
 
@@ -175,10 +294,10 @@ class Check:
         return float(found.low), float(found.high)
 
     def to_dict(self) -> dict[str, Any]:
-        """Render as JSON-ready values.
+        """Return the check as plain JSON values.
 
-        `bias` is the median of predicted / measured - 1, which all block sizes share;
-        `by_block_size` tells what they do not share.
+        `bias` is the median of predicted / measured - 1 over all block sizes, `by_block_size` the
+        same for each of them.
         """
         sizes = np.array([item.block_size for item in self.decodes])
         return {
@@ -193,68 +312,56 @@ class Check:
                 int(size): float(np.median(self.ratios[sizes == size]) - 1)
                 for size in np.unique(sizes)
             },
-            "decodes": self.decodes,
+            "decodes": [asdict(item) for item in self.decodes],
         }
 
 
 def measure_and_check(
     decoder: Decoder,
-    block_sizes: Sequence[int],
     prompts: Sequence[torch.Tensor],
-    pairs: int,
-    *,
-    contexts: Sequence[int] | None = None,
-    repeats: int = 30,
-    max_new_tokens: int = 128,
-    temperature: float = 0.0,
-    noise_seeds: Sequence[int] = (0,),
-    seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    config: CalibrationConfig,
+    progress: ProgressCallback = no_progress,
 ) -> tuple[LatencyProfile, Check]:
-    """Measure a profile, decode prompts for real, and compare with what the profile predicts.
+    """Measure a profile and compare its predictions with real decodes.
 
-    The decodes come between the timed steps, so that each can be compared with what steps cost at
-    that moment: a shared machine becomes faster and slower meanwhile. Texts (a prompt with a seed
-    of the noise) and block sizes take turns, so that each is used about equally often, and the
-    pairs are decoded in random order.
+    The decodes are spread between the timed steps, so that each is compared with the speed that the
+    machine had at that moment. Each (text, block size) is decoded at most once, in random order;
+    texts and block sizes are used about equally often. A text is a prompt with a seed.
 
     Args:
         decoder: The decoder.
-        block_sizes: Sizes to measure and to decode with, increasing from 1.
         prompts: Token ids of each prompt, `[1, n]`.
-        pairs: Number of different pairs of text and block size to decode.
-        contexts: Context lengths to measure, as `time_steps` takes them.
-        repeats: Rounds of the measurement.
-        max_new_tokens: Budget of each decode.
-        temperature: To decode at; 0 is greedy.
-        noise_seeds: Every prompt is sampled with each of these.
-        seed: Of the choice of the pairs and of every order.
-        progress: Called with the finished decodes and their total.
+        config: What to measure; `check` is the number of decodes.
+        progress: Called with `"decodes"`, the finished decodes and their total.
 
     Raises:
-        BlockPilotError: If there are fewer pairs than that, every text ends with its first token,
-            or `time_steps` refuses the grid.
+        BlockPilotError: If there are too few texts, all texts end with their first token, or a
+            context length does not fit the models.
     """
-    texts = list(product(prompts, noise_seeds))
-    validate_pairs(pairs, len(texts), len(block_sizes))
-    chosen = _pairs(len(texts), len(block_sizes), pairs, np.random.default_rng(seed))
-    decoder.warm_up(block_sizes, sampling=Sampling(temperature))
+    texts = list(product(prompts, config.seeds))
+    arms, count, temperature = config.arms, config.check, config.temperature
+    validate_decodes(count, len(texts), len(arms))
+    chosen = _choose_decodes(len(texts), len(arms), count, np.random.default_rng(config.seed))
+    progress("decodes", 0, count)
+    decoder.warm_up(arms, sampling=Sampling(temperature))
     decoded: list[Generation] = []
     moments: list[int] = []
 
     def decode_some(step: int, total: int) -> None:
-        for text, column in chosen[len(decoded) : pairs * step // total]:
-            prompt, noise_seed = texts[text]
-            sampling = Sampling(temperature, seed=noise_seed)
-            prefill = decoder.prefill(prompt, max_new_tokens, max(block_sizes), sampling)
-            decoded.append(decoder.decode(prefill, block_sizes[column]))
+        for text, column in chosen[len(decoded) : count * step // total]:
+            prompt, seed = texts[text]
+            sampling = Sampling(temperature, seed=seed)
+            prefill = decoder.prefill(prompt, config.max_new_tokens, max(arms), sampling)
+            decoded.append(decoder.decode(prefill, arms[column]))
             moments.append(step)
-            progress(len(decoded), pairs)
+            progress("decodes", len(decoded), count)
 
-    times = time_steps(decoder, block_sizes, contexts, repeats, seed, decode_some)
+    times = time_steps(
+        decoder, arms, config.contexts, config.repeats, config.seed, after_step=decode_some
+    )
     profile, decodes = times.profile(), []
     for (text, column), generation, moment in zip(chosen, decoded, moments, strict=True):
-        size, length = block_sizes[column], texts[text][0].shape[1]
+        size, length = arms[column], texts[text][0].shape[1]
         emitted = generation.accepted[1:]
         if emitted:
             predicted = profile.decode_seconds(size, length, emitted, temperature > 0)
@@ -262,87 +369,63 @@ def measure_and_check(
             decodes.append(Decoded(size, length, sum(emitted), predicted, slow, measured))
     if not decodes:
         raise BlockPilotError("every text of the check ended with its first token; nothing to time")
-    return profile, Check(tuple(decodes), pairs - len(decodes), temperature)
+    return profile, Check(tuple(decodes), count - len(decodes), temperature)
 
 
-def validate_pairs(pairs: int, texts: int, sizes: int) -> None:
-    """Check that so many different pairs of text and block size can be made.
+def validate_decodes(count: int, texts: int, sizes: int) -> None:
+    """Check that there are enough texts for a number of different decodes.
 
     Raises:
-        BlockPilotError: If not.
+        BlockPilotError: If there are too few.
     """
-    if not 1 <= pairs <= texts * sizes:
+    if not 1 <= count <= texts * sizes:
         raise BlockPilotError(
-            f"{pairs} pairs asked for; {texts} texts and {sizes} block sizes make 1 to "
+            f"{count} pairs asked for; {texts} texts and {sizes} block sizes make 1 to "
             f"{texts * sizes}"
         )
 
 
 def describe_device(device: torch.device) -> str:
-    """The device in words: the accelerator's name, or the processor with its threads."""
+    """Name a device: the accelerator, or the processor with its number of threads."""
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     cpu = provenance()["cpu"] or platform.machine()
     return f"{cpu}, {torch.get_num_threads()} threads"
 
 
-def _check_medians(profile: LatencyProfile) -> None:
-    """Check that the medians are a number for each context length and block size.
-
-    Raises:
-        BlockPilotError: If they are not.
-    """
-    medians = profile.medians
-    contexts, sizes = _shape(medians.get("contexts")), len(profile.block_sizes)
-    if len(contexts) != 1 or contexts[0] == 0:
-        raise BlockPilotError("latency.medians needs contexts, the lengths that were measured")
-    shape: tuple[int, ...] = (*contexts, sizes)
-    expected: dict[str, tuple[int, ...]] = {"draft": shape, "verify": shape}
-    for name in ("draft_intervals", "verify_intervals"):
-        if name in medians:
-            expected[name] = (*shape, 2)
-    for name, needed in expected.items():
-        if _shape(medians.get(name)) != needed:
-            raise BlockPilotError(
-                f"latency.medians.{name} needs numbers in the shape {list(needed)}, by context "
-                "length and block size"
-            )
-
-
-def _shape(values: Any) -> tuple[int, ...]:
-    """Shape of nested lists of numbers; empty if they are something else."""
-    try:
-        array = np.array(values)
-    except ValueError:
-        return ()
-    return array.shape if np.issubdtype(array.dtype, np.number) else ()
-
-
 def _read_check(values: Any) -> dict[str, Any]:
-    """Read what `Check.to_dict` gave from JSON, where the interval of a single decode is null.
+    """Read the values of `Check.to_dict` from JSON, where the interval of one decode is null.
 
     Raises:
-        BlockPilotError: If it is something else.
+        BlockPilotError: If a value is missing, has the wrong type or is impossible.
     """
     try:
         low, high = (float("nan") if end is None else float(end) for end in values["interval"])
         read = {**values, "interval": [low, high]}
-        read |= {name: float(values[name]) for name in ("median_error", "bias", "temperature")}
-        if "unadjusted_error" in values:  # checks of former versions allowed for no drift
-            read["unadjusted_error"] = float(values["unadjusted_error"])
+        numbers = ["median_error", "bias", "temperature"]
+        if "unadjusted_error" in values:  # absent in calibrations of early versions
+            numbers.append("unadjusted_error")
+        read |= {name: float(values[name]) for name in numbers}
         read |= {name: int(values[name]) for name in ("pairs", "untimed")}
+        for name in numbers:
+            if not math.isfinite(read[name]):
+                raise ValueError(f"{name} is not a finite number")
+        for number, item in enumerate(values.get("decodes", [])):
+            times = [item[name] for name in ("predicted", "measured")]
+            if item["tokens"] < 1 or not possible_seconds(times).all():
+                raise ValueError(f"decode {number} has no tokens or an impossible time")
     except (KeyError, OverflowError, TypeError, ValueError) as error:
         raise BlockPilotError(
-            f"check is not that of a profile: {type(error).__name__}: {one_line(error)}"
+            f"check is not the check of a profile: {type(error).__name__}: {one_line(error)}"
         ) from error
     return read
 
 
-def _pairs(texts: int, sizes: int, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw `count` different (text, size) pairs in random order, `[count, 2]`.
+def _choose_decodes(texts: int, sizes: int, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw `count` different (text, block size) combinations in random order, `[count, 2]`.
 
-    Round r gives the k-th text of a random order the size `k + r`, so a text and a size are met
-    about equally often and no pair comes twice.
+    In round r, the k-th text of a random order gets the block size `k + r`. So texts and block
+    sizes are used about equally often, and no combination comes twice.
     """
     order, names = rng.permutation(texts), rng.permutation(sizes)
     turn, place = np.divmod(np.arange(count), texts)

@@ -1,12 +1,13 @@
-"""The latency profile: what drafting, verifying and sampling cost on a device.
+"""The latency profile: how long drafting, verifying and sampling take on a device.
 
-`blockpilot_rl.decoding.measuring` measures one. Predicted seconds are sums over the passes of a
-decode.
+`blockpilot_rl.decoding.measuring` measures one. The predicted time of a decode is the sum over its
+passes.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,15 +16,53 @@ import numpy as np
 
 from blockpilot_rl.errors import BlockPilotError, one_line
 
+DEFAULT_ARMS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
+"""Block sizes that are measured and recorded by default."""
+
+SHORTEST_SECONDS = 1e-9
+"""The shortest time that a pass or a decode can take; anything below is a damaged value."""
+
+LONGEST_SECONDS = 1e9
+"""The longest time that a pass or a decode can take."""
+
+
+def possible_seconds(values: Any) -> np.ndarray:
+    """Check which numbers are possible times of a pass or a decode.
+
+    NaN, infinity, zero, negative and absurdly small or large numbers are not.
+
+    Args:
+        values: Seconds, any shape.
+
+    Returns:
+        Booleans of the same shape.
+    """
+    seconds = np.asarray(values, dtype=np.float64)
+    return np.asarray((seconds >= SHORTEST_SECONDS) & (seconds <= LONGEST_SECONDS))
+
+
+def validate_arms(arms: Sequence[int]) -> None:
+    """Check the block sizes to choose from.
+
+    Raises:
+        BlockPilotError: If they are not two or more increasing numbers that begin with 1.
+    """
+    increasing = all(a < b for a, b in itertools.pairwise(arms))
+    if not arms or arms[0] != 1 or not increasing or len(arms) < 2:
+        raise BlockPilotError(
+            f"arms {list(arms)} must be two or more increasing block sizes that begin with 1 "
+            "(plain decoding)"
+        )
+
 
 @dataclass(frozen=True)
 class SamplingCost:
-    """Seconds that a temperature adds to a decode; top-k and top-p would add more.
+    """Seconds that a temperature adds to a decode. Top-k and top-p would add more.
 
     Attributes:
-        draft: What proposing the first draft of a block adds, and each further one.
-        verify: What choosing the first token of a target pass adds, and each further one.
-        noise: Making the noise of one position, which the decoder does once for each.
+        draft: Seconds that the first drafted token of a block adds, and each further one.
+        verify: Seconds that the first token of a target pass adds, and each further one.
+        noise: Seconds to compute the noise of one position. The decoder does so once per position.
     """
 
     draft: tuple[float, float]
@@ -35,7 +74,7 @@ class SamplingCost:
         """Read the values of `dataclasses.asdict`.
 
         Raises:
-            KeyError, TypeError or ValueError: If something is missing or of a wrong type.
+            KeyError, TypeError or ValueError: If a value is missing or has the wrong type.
         """
         (draft, more_drafts), (verify, more_tokens) = values["draft"], values["verify"]
         return cls(
@@ -47,14 +86,14 @@ class SamplingCost:
     def lines(self, block_sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """Seconds added to the drafter's and to the target's pass of each block size, `[n]` each.
 
-        A block of `b` has `b - 1` drafts, and the target chooses `b` tokens behind it.
+        For a block of `b`, the drafter proposes `b - 1` tokens and the target chooses `b`.
         """
         sizes = np.asarray(block_sizes)
         draft = np.where(sizes > 1, self.draft[0] + self.draft[1] * (sizes - 2), 0.0)
         return draft, self.verify[0] + self.verify[1] * (sizes - 1)
 
     def scaled(self, factor: float) -> SamplingCost:
-        """Cost where further tokens of a block take `factor` times as long."""
+        """Return the cost if each further token of a block takes `factor` times as long."""
         draft, verify = ((first, factor * more) for first, more in (self.draft, self.verify))
         return SamplingCost(draft, verify, self.noise)
 
@@ -63,18 +102,18 @@ class SamplingCost:
 class LatencyProfile:
     """Seconds of each part of a decode step, linear in the context length.
 
-    Each line is `(seconds at context 0, seconds per context token)`.
+    A line is `(seconds at context 0, seconds per context token)`.
 
     Attributes:
-        block_sizes: Block sizes that were measured, increasing.
+        block_sizes: Measured block sizes, increasing.
         draft: One line per block size for a drafter pass; zero for plain decoding.
         verify: One line per block size for a target pass.
-        read_prompt: Line for the drafter's first reading of a prompt's features.
-        medians: What was measured: `contexts`, `repeats`, and for each context length and block
-            size the median seconds of `draft` and `verify` with their 95% intervals
+        read_prompt: Line for the drafter's pass over the features of a prompt.
+        medians: The measurement: `contexts`, `repeats`, and the median seconds of `draft` and
+            `verify` for each context length and block size, with their 95% intervals
             (`draft_intervals`, `verify_intervals`; absent after a single round). `sampling` holds
             the median seconds that a temperature adds to `draft` and `verify` of each block size.
-        sampling: What a temperature adds, by default nothing.
+        sampling: Seconds that a temperature adds; nothing by default.
     """
 
     block_sizes: tuple[int, ...]
@@ -85,15 +124,15 @@ class LatencyProfile:
     sampling: SamplingCost = SamplingCost((0.0, 0.0), (0.0, 0.0), 0.0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Render as JSON-ready values."""
+        """Return the profile as plain JSON values."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> LatencyProfile:
-        """Read what `to_dict` gave.
+        """Read the values of `to_dict`.
 
         Raises:
-            BlockPilotError: If something is missing, of a wrong type or no possible time.
+            BlockPilotError: If a value is missing, has the wrong type or is not a possible time.
         """
         try:
             lines = {
@@ -117,7 +156,7 @@ class LatencyProfile:
         return profile
 
     def _check(self) -> None:
-        """Check that it can price decodes.
+        """Check that the profile can price decodes.
 
         Raises:
             BlockPilotError: If it cannot.
@@ -136,19 +175,52 @@ class LatencyProfile:
             ("read_prompt", self.read_prompt),
             ("sampling", (*cost.draft, *cost.verify, cost.noise)),
         ):
-            if not (np.isfinite(times) & (np.array(times) >= 0)).all():
+            if not ((np.array(times) >= 0) & (np.array(times) <= LONGEST_SECONDS)).all():
                 raise BlockPilotError(
-                    f"not a latency profile: {name} has a number that is negative or not finite"
+                    f"not a latency profile: {name} has a number that is negative, not finite or "
+                    "too large to be seconds"
                 )
-        if not np.array(self.verify).any(axis=1).all():
+        if not possible_seconds(np.array(self.verify) @ (1.0, 1.0)).all():
             raise BlockPilotError("not a latency profile: verify has a pass that takes no time")
         if not isinstance(self.medians, dict):
             raise BlockPilotError("not a latency profile: medians must be an object")
 
-    def at_temperature(self) -> LatencyProfile:
-        """Profile of passes that sample: their lines hold what a temperature adds to a pass.
+    def check_medians(self) -> None:
+        """Check that the medians, if there are any, hold a time for each context and block size.
 
-        Noise, which belongs to positions and not to passes, is not in it; see `noise_seconds`.
+        Raises:
+            BlockPilotError: If they do not.
+        """
+        if not self.medians:  # a profile that was not measured
+            return
+        contexts = _numbers(self.medians.get("contexts"))
+        if contexts.ndim != 1 or not len(contexts) or not (contexts >= 1).all():
+            raise BlockPilotError(
+                "not a latency profile: medians needs contexts, the measured context lengths"
+            )
+        shape: tuple[int, ...] = (len(contexts), len(self.block_sizes))
+        expected: dict[str, tuple[int, ...]] = {"draft": shape, "verify": shape}
+        for name in ("draft_intervals", "verify_intervals"):
+            if name in self.medians:
+                expected[name] = (*shape, 2)
+        for name, needed in expected.items():
+            times = _numbers(self.medians.get(name))
+            if times.shape != needed:
+                raise BlockPilotError(
+                    f"not a latency profile: medians.{name} needs numbers in the shape "
+                    f"{list(needed)}, by context length and block size"
+                )
+            # Plain decoding drafts nothing, so its drafts take no time.
+            least = 0.0 if name.startswith("draft") else SHORTEST_SECONDS
+            if not ((times >= least) & (times <= LONGEST_SECONDS)).all():
+                raise BlockPilotError(
+                    f"not a latency profile: medians.{name} has a number that is not a time"
+                )
+
+    def at_temperature(self) -> LatencyProfile:
+        """Return the profile of passes at a temperature.
+
+        Noise is paid per position rather than per pass, so it is not included; see `noise_seconds`.
         """
         added = self.sampling.lines(self.block_sizes)
         draft, verify = (
@@ -162,17 +234,17 @@ class LatencyProfile:
 
     @property
     def noise_seconds(self) -> float:
-        """Seconds of making the noise of one position at a temperature."""
+        """Seconds to compute the noise of one position at a temperature."""
         return self.sampling.noise
 
     def draft_lines(self, block_sizes: Sequence[int]) -> np.ndarray:
         """Lines of drafter passes, `[n, 2]`.
 
         Args:
-            block_sizes: Sizes that were measured.
+            block_sizes: Measured block sizes.
 
         Raises:
-            BlockPilotError: If one was not.
+            BlockPilotError: If a size was not measured.
         """
         for size in block_sizes:
             if size not in self.block_sizes:
@@ -185,10 +257,10 @@ class LatencyProfile:
         """Lines of target passes, `[n, 2]`.
 
         Args:
-            tokens: Numbers of tokens in a pass. One between two measured sizes is interpolated.
+            tokens: Numbers of tokens in a pass. Numbers between measured sizes are interpolated.
 
         Raises:
-            BlockPilotError: If one is outside the measured sizes.
+            BlockPilotError: If a number is outside the measured sizes.
         """
         low, high = self.block_sizes[0], self.block_sizes[-1]
         for count in tokens:
@@ -202,7 +274,14 @@ class LatencyProfile:
         )
 
     def step_lines(self, block_sizes: Sequence[int]) -> np.ndarray:
-        """Lines of whole steps, draft and verify together, `[n, 2]`; raises as `draft_lines`."""
+        """Lines of whole steps, draft and verify together, `[n, 2]`.
+
+        Args:
+            block_sizes: Measured block sizes.
+
+        Raises:
+            BlockPilotError: If a size was not measured.
+        """
         lines: np.ndarray = self.draft_lines(block_sizes) + self.verify_lines(block_sizes)
         return lines
 
@@ -213,17 +292,17 @@ class LatencyProfile:
         emitted: Sequence[int] | np.ndarray,
         sampled: bool = False,
     ) -> float:
-        """Predict the time of a decode behind prefill.
+        """Predict the time of a decode after prefill.
 
         Args:
             block_size: Block size of every pass.
             prompt_tokens: Length of the prompt.
             emitted: Tokens emitted by each pass.
-            sampled: Whether it has a temperature.
+            sampled: Whether the decode has a temperature.
 
         Returns:
-            Seconds: every draft and verify pass at its own context length, for blocks the drafter's
-            first reading of the prompt, and at a temperature what sampling adds.
+            Seconds: each draft and verify pass at its own context length, the drafter's pass over
+            the prompt (block sizes above 1), and the sampling (at a temperature).
 
         Raises:
             BlockPilotError: If the block size was not measured.
@@ -249,14 +328,14 @@ class LatencyProfile:
         prompt_tokens: np.ndarray,
         noise: np.ndarray,
     ) -> np.ndarray:
-        """Predict the times of many decodes behind prefill; see `decode_seconds`.
+        """Predict the times of many decodes after prefill; see `decode_seconds`.
 
         Args:
             block_sizes: Block sizes.
-            passes: Passes of each decode under each size, `[n, sizes]`.
-            contexts: Sum of their context lengths, `[n, sizes]`.
+            passes: Number of passes of each decode under each size, `[n, sizes]`.
+            contexts: Sum of the passes' context lengths, `[n, sizes]`.
             prompt_tokens: Length of each prompt, `[n]`.
-            noise: Positions that a decode makes noise for, 0 for greedy ones, `[n, sizes]`.
+            noise: Positions that need noise, 0 for greedy decodes, `[n, sizes]`.
 
         Returns:
             Seconds, `[n, sizes]`.
@@ -278,10 +357,10 @@ class LatencyProfile:
         )
 
     def scaled(self, factor: float) -> LatencyProfile:
-        """Profile of a device on which further tokens of a block cost `factor` times as much.
+        """Return the profile of a device where further tokens of a block cost `factor` times more.
 
-        Plain decoding and the shortest draft cost what they cost here. 0 is a device that verifies
-        any block in the time of one token, as a large GPU at batch size 1 nearly does.
+        The cost of plain decoding and of the shortest draft stays. With a factor of 0, any block is
+        verified in the time of one token, which a large GPU at batch size 1 comes close to.
         """
 
         def stretch(lines: tuple[tuple[float, float], ...], base: int) -> Any:
@@ -302,7 +381,7 @@ class LatencyProfile:
         """Extra verify time of each further token, as a share of a plain pass.
 
         Args:
-            context: Context length to tell it for.
+            context: Context length, in tokens.
 
         Returns:
             The mean over the tokens of the largest block.
@@ -312,21 +391,30 @@ class LatencyProfile:
 
 
 def context_sum(prompt_tokens: int, emitted: Sequence[int] | np.ndarray) -> int:
-    """Sum of the context lengths of a decode's passes.
+    """Sum the context lengths of a decode's passes.
 
     Args:
-        prompt_tokens: Context of the first pass.
-        emitted: Tokens emitted by each pass, by which the context of all later ones grows.
+        prompt_tokens: Context length of the first pass.
+        emitted: Tokens emitted by each pass. They extend the context of all later passes.
     """
     later = np.arange(len(emitted))[::-1]
     return int(prompt_tokens * len(emitted) + np.asarray(emitted, dtype=int) @ later)
 
 
 def noise_positions(block_size: int, emitted: Sequence[int] | np.ndarray) -> int:
-    """Positions that a decode at a temperature makes noise for: up to the end of its last block.
+    """Count the positions that need noise: all up to the end of the last block.
 
     Args:
         block_size: Block size of every pass.
-        emitted: Tokens emitted by each pass; one or more passes.
+        emitted: Tokens emitted by each pass, at least one.
     """
     return int(np.sum(emitted) - emitted[-1] + block_size)
+
+
+def _numbers(values: Any) -> np.ndarray:
+    """Turn nested lists of numbers into an array; anything else becomes an array of NaN."""
+    try:
+        array = np.array(values)
+    except ValueError:
+        return np.array(np.nan)
+    return array if np.issubdtype(array.dtype, np.number) else np.array(np.nan)

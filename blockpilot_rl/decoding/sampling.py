@@ -10,6 +10,7 @@ target's choice.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -117,6 +118,23 @@ class Sampling:
 
 
 GREEDY = Sampling()
+
+
+def validate_seeds(sampling: Sampling, seeds: Sequence[int]) -> None:
+    """Check the seeds that every prompt is sampled with.
+
+    Raises:
+        BlockPilotError: If there are none, one is repeated or out of range, or the sampling is
+            greedy and seeds are given.
+    """
+    if not seeds or len(set(seeds)) < len(seeds) or not all(0 <= seed < 2**63 for seed in seeds):
+        raise BlockPilotError(
+            f"seeds {list(seeds)} must be one or more, each once, from 0 to 2**63 - 1"
+        )
+    if sampling.is_greedy and tuple(seeds) != (0,):
+        raise BlockPilotError(
+            f"greedy answers do not depend on a seed; seeds {list(seeds)} need a temperature"
+        )
 
 
 def greedy(logits: torch.Tensor) -> torch.Tensor:

@@ -23,7 +23,7 @@ from scipy.linalg import solve
 
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.statistics import Interval, ratios_of_sums
-from blockpilot_rl.sweeps.frames import KEY
+from blockpilot_rl.sweeps.parquet import KEY
 from blockpilot_rl.sweeps.table import Sweep
 
 _COLUMNS = ("prompt_id", "block_size", "reward", "propensity")

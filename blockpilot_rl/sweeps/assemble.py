@@ -1,9 +1,9 @@
-"""Make a sweep of replayed shards: order the rows, price every arm, time some of them for real."""
+"""Assembling a sweep from replayed shards: price every block size, and time some real decodes."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,10 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import Pair
 from blockpilot_rl.prompts import Prompt
 from blockpilot_rl.provenance import provenance
-from blockpilot_rl.sweeps.collect import Collection
-from blockpilot_rl.sweeps.continuations import Progress
-from blockpilot_rl.sweeps.frames import SCALARS
 from blockpilot_rl.sweeps.metadata import SweepMetadata
+from blockpilot_rl.sweeps.parquet import SCALARS
 from blockpilot_rl.sweeps.reprice import predict_seconds
+from blockpilot_rl.sweeps.shards import Recording
 from blockpilot_rl.sweeps.table import Sweep
 
 
@@ -32,34 +31,29 @@ def check_calibration(calibration: Calibration, pair: Pair, arms: Sequence[int])
         arms: Block sizes of the sweep.
 
     Raises:
-        BlockPilotError: If it is of another pair, or lacks an arm.
+        BlockPilotError: If the calibration belongs to another pair or lacks a block size.
     """
-    if calibration.fingerprint != pair.fingerprint:
-        raise BlockPilotError(
-            f"the latency profile is of {calibration.target} with {calibration.drafter} "
-            f"({calibration.fingerprint}), not of {pair.target_name} with {pair.drafter_name} "
-            f"({pair.fingerprint}); calibrate with the same --target and --drafter"
-        )
+    calibration.check_pair(pair.fingerprint, pair.target_name, str(pair.drafter_name))
     calibration.latency.step_lines(arms)
 
 
 def assemble(
-    collection: Collection, calibration: Calibration, origin: Mapping[str, Any] | None = None
+    recording: Recording, calibration: Calibration, origin: Mapping[str, Any] | None = None
 ) -> Sweep:
-    """Put the shards together and price every arm.
+    """Combine the shards of a recording and price every block size.
 
     Args:
-        collection: A sweep whose shards are all there.
-        calibration: What the passes cost.
-        origin: What else its provenance should tell, as plain JSON values.
+        recording: A recording with all its shards.
+        calibration: The cost of the passes.
+        origin: Further provenance, as plain JSON values.
 
     Raises:
-        BlockPilotError: If shards are missing, the calibration does not fit, or no prompt is left
-            to record.
+        BlockPilotError: If shards are missing, the calibration does not fit, or every prompt ended
+            with its first token.
     """
-    check_calibration(calibration, collection.decoder.pair, collection.config.arms)
-    frame, config = collection.frame(), collection.config
-    # A text that ends with its first token has no decode pass, so nothing to choose or to time.
+    check_calibration(calibration, recording.decoder.pair, recording.config.arms)
+    frame, config = recording.frame(), recording.config
+    # A text that ends with its first token has no decode pass, so there is nothing to time.
     short = frame["output_tokens"].map(len) < 2
     left_out = frame.loc[short, "id"].to_list()
     frame = frame[~short].reset_index(drop=True)
@@ -68,7 +62,7 @@ def assemble(
     accepted = [
         list(row) for row in zip(*(frame[f"accepted_{arm}"] for arm in config.arms), strict=True)
     ]
-    decoder = collection.decoder
+    decoder = recording.decoder
     pair = decoder.pair
     metadata = SweepMetadata(
         arms=config.arms,
@@ -81,14 +75,14 @@ def assemble(
         device=calibration.device,
         max_new_tokens=config.max_new_tokens,
         template=dict(pair.template or {}),
-        state=decoder.state_layout(config.groups),
+        state=decoder.state_layout(config.state_groups),
         latency=calibration.latency.to_dict(),
-        top_k=collection.store.sampling.top_k,
-        top_p=collection.store.sampling.top_p,
+        top_k=recording.store.sampling.top_k,
+        top_p=recording.store.sampling.top_p,
         provenance={
             **provenance(),
             "calibration": calibration.origin,
-            "claim": collection.digest,
+            "claim": recording.digest,
             "ended_with_first_token": left_out,
             **(origin or {}),
         },
@@ -112,21 +106,24 @@ def measure_rows(
     prompts: Sequence[Prompt],
     rows: Sequence[int],
     seed: int = 0,
-    progress: Progress = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Sweep:
-    """Decode some rows for real under every arm and record the measured seconds.
+    """Decode some rows with every block size and record the measured seconds.
 
-    Arms are interleaved in random order within a prompt, after a warm-up. In another dtype than the
-    answers' a decode may come to another text; its seconds are not this row's and stay NaN. The
-    provenance says under `measured` how many decodes there were, and how many of another text.
+    After a warm-up, the block sizes of each prompt are decoded in random order. In another dtype
+    than that of the answers, a decode may give another text; its seconds stay NaN. The provenance
+    counts the decodes, and those of another text, under `measured`.
 
     Args:
         decoder: The decoder to time.
         table: The sweep.
         prompts: Its prompts.
         rows: Rows to decode.
-        seed: Of the order of the arms.
+        seed: Random seed of the order of block sizes.
         progress: Called with the finished rows and their total.
+
+    Returns:
+        The sweep with measured seconds.
     """
     rng = np.random.default_rng(seed)
     by_id = {prompt.id: prompt for prompt in prompts}
@@ -135,6 +132,7 @@ def measure_rows(
     for temperature in sorted({keys[row][1] for row in rows}):
         sampling = Sampling(temperature, metadata.top_k, metadata.top_p)
         decoder.warm_up(table.arms, sampling=sampling)
+    progress(0, len(rows))
     for done, row in enumerate(rows, start=1):
         key, temperature, noise_seed = keys[row]
         ids = decoder.pair.encode(by_id[key].chat())

@@ -1,7 +1,7 @@
-"""Whose work a folder of shards is: a claim lies beside them, and each shard carries its digest.
+"""Claims: a JSON file in a folder of shards that describes the work they belong to.
 
-A claim says what the shards are made from. Other work is refused before it can mix with them, and
-so is a shard of other work that was copied among them.
+Each shard carries the digest of the claim. So work with other options cannot continue in the
+folder, and a shard that was copied from other work is refused.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ CLAIM = "claim"
 
 
 def claim(path: Path, description: dict[str, Any]) -> None:
-    """Mark a folder of shards as this work's, or check that it is.
+    """Claim a folder of shards, or check that this work has claimed it before.
 
     Args:
-        path: JSON file in the folder that says what the shards are made from.
-        description: What this work makes them from.
+        path: The claim, a JSON file in the folder.
+        description: What the shards are made from.
 
     Raises:
         BlockPilotError: If the folder holds shards of other work.
@@ -43,13 +43,13 @@ def claim(path: Path, description: dict[str, Any]) -> None:
 def claim_digest(path: Path) -> str:
     """Digest of a folder's claim, as its shards carry it.
 
-    Keys without a value, which say that an option is off, do not count.
+    Keys with the value null, which mean that an option is off, do not count.
 
     Args:
         path: The claim.
 
     Raises:
-        BlockPilotError: If it is missing or corrupt.
+        BlockPilotError: If the claim is missing or corrupt.
     """
     if not path.exists():
         raise BlockPilotError(f"{path} is missing; run the same command again")
@@ -61,19 +61,19 @@ def check_claim(shard: Path, found: str | None, digest: str) -> None:
     """Check that a shard belongs to the work that has claimed its folder.
 
     Args:
-        shard: Its file.
+        shard: The shard's file.
         found: The digest that it carries, if any.
         digest: The digest of the folder's claim.
 
     Raises:
-        BlockPilotError: If it is of other work, or carries none; the message goes on with what to
-            do about it.
+        BlockPilotError: If the shard belongs to other work or carries no digest. The caller adds
+            how to fix it.
     """
     if found is None:
         raise BlockPilotError(f"{shard} does not say what it was made from")
     if found != digest:
         raise BlockPilotError(
-            f"{shard} was made by other work than the rest of its folder: of other models or "
+            f"{shard} was made by other work than the rest of its folder: from other models or "
             "prompts, or with another dtype or other options"
         )
 
@@ -85,6 +85,6 @@ def _read(path: Path) -> dict[str, Any]:
             raise ValueError("it holds no JSON object")
     except (OSError, ValueError, RecursionError) as error:
         raise BlockPilotError(
-            f"{path} is corrupt ({one_line(error)}); remove its folder and start anew"
+            f"{path} is corrupt ({one_line(error)}); remove its folder and start again"
         ) from error
     return found

@@ -1,8 +1,8 @@
-"""The target's own answers with their hidden states, stored shard by shard.
+"""The target's answers with their hidden states, stored shard by shard.
 
-Both a drafter's training and a sweep start from what the target says to each prompt. Answers do not
-depend on the drafter, so a folder of them serves any drafter that reads the same target layers.
-Shards are written atomically, so a run that was stopped goes on with the first missing one.
+Training a drafter and recording a sweep both start from the target's answer to each prompt. Answers
+do not depend on the drafter, so a folder of answers serves any drafter that reads the same target
+layers. Shards are written atomically, so a run that was stopped resumes with the first missing one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 
 from blockpilot_rl.decoding.batched import Continuation, continue_batch
 from blockpilot_rl.decoding.forward import TargetForward
-from blockpilot_rl.decoding.sampling import GREEDY, Sampling
+from blockpilot_rl.decoding.sampling import GREEDY, Sampling, validate_seeds
 from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.files import atomic_write, remove_leftovers
 from blockpilot_rl.models.pairs import Pair
@@ -29,9 +29,9 @@ from blockpilot_rl.prompts import Prompt
 from blockpilot_rl.sweeps.claims import CLAIM, check_claim, claim, claim_digest
 
 SHARD_PROMPTS = 64
-Progress = Callable[[int, int], None]
+"""Prompts whose answers share a file."""
 
-# One key for all, since safetensors writes several in any order.
+# A single key, because safetensors writes several in any order.
 _DESCRIBED = "shard"
 
 
@@ -41,7 +41,7 @@ class Shard:
 
     Attributes:
         prompt_ids: Id of the prompt of each.
-        continuations: The answers; `sampling` tells the seed of each.
+        continuations: The answers; `sampling` holds the seed of each.
     """
 
     prompt_ids: list[str]
@@ -53,11 +53,11 @@ class ContinuationStore:
     """A folder of the target's answers to a list of prompts.
 
     Attributes:
-        folder: Where the shards are.
-        prompts: What is answered.
+        folder: Folder of the shards.
+        prompts: The prompts.
         max_new_tokens: Budget of each answer.
         sampling: How tokens are chosen.
-        seeds: Every prompt is answered once with each.
+        seeds: Every prompt is answered once with each seed.
     """
 
     folder: Path
@@ -70,7 +70,7 @@ class ContinuationStore:
         """Check the seeds.
 
         Raises:
-            BlockPilotError: If there is none, one is repeated, or greedy answers have several.
+            BlockPilotError: If there are none, one is repeated, or greedy answers have several.
         """
         validate_seeds(self.sampling, self.seeds)
 
@@ -81,12 +81,12 @@ class ContinuationStore:
 
     @property
     def shards(self) -> list[Path]:
-        """Files of all shards, whether they exist yet or not."""
+        """Paths of all shards, whether they exist or not."""
         return [self.shard(index) for index in range(-(-self.size // SHARD_PROMPTS))]
 
     @property
     def claim_file(self) -> Path:
-        """Says what the shards are made from."""
+        """The claim: a JSON file that describes what the shards are made from."""
         return self.folder / "continuations.json"
 
     @property
@@ -95,11 +95,11 @@ class ContinuationStore:
         return claim_digest(self.claim_file)
 
     def shard(self, index: int) -> Path:
-        """File of one shard."""
+        """Path of one shard."""
         return self.folder / f"shard-{index:05d}.safetensors"
 
     def answers_through(self, index: int) -> int:
-        """Number of answers in the shards up to this one, which counts too."""
+        """Number of answers in the shards up to and including this one."""
         return min((index + 1) * SHARD_PROMPTS, self.size)
 
     def record(
@@ -108,24 +108,25 @@ class ContinuationStore:
         target: TargetForward,
         layer_ids: Sequence[int],
         part: tuple[int, int] = (0, 1),
-        progress: Progress = lambda done, total: None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
-        """Let the target answer whatever is not answered yet.
+        """Let the target answer the prompts that are not answered yet.
 
-        No other process may be at work on the same shards.
+        No other process may work on the same shards.
 
         Args:
             pair: Encodes the prompts.
-            target: The target's pass, with the features of `layer_ids`.
+            target: The target's forward pass, with the features of `layer_ids`.
             layer_ids: 0-based decoder layers whose outputs are the features.
-            part: Which shards to make: number `part[0]` of every `part[1]`, so that several
-                processes can share the work.
+            part: Index and number of parts, so that several processes can share the work: of every
+                `part[1]` shards, this call answers the one with index `part[0]`.
             progress: Called with the number of finished answers and their total.
 
         Raises:
             BlockPilotError: If a prompt is too long, or the folder holds answers of another
                 target, suite or setting.
         """
+        progress(0, self.size)
         answering = self.open(pair, target, layer_ids)
         mine = range(len(self.shards))[part[0] :: part[1]]
         remove_leftovers(self.shard(index) for index in mine)
@@ -134,11 +135,11 @@ class ContinuationStore:
             progress(self.answers_through(index), self.size)
 
     def open(self, pair: Pair, target: TargetForward, layer_ids: Sequence[int]) -> Answering:
-        """Mark the folder as that of these answers, or check that it is, and encode the prompts.
+        """Claim the folder, or check that it is claimed already, and encode the prompts.
 
         Args:
             pair: Encodes the prompts.
-            target: The target's pass, with the features of `layer_ids`.
+            target: The target's forward pass, with the features of `layer_ids`.
             layer_ids: 0-based decoder layers whose outputs are the features.
 
         Raises:
@@ -165,7 +166,7 @@ class ContinuationStore:
                 "template": dict(pair.template) if pair.template else None,
             },
         )
-        # Prompts of similar length share a shard, so that little of a batch is padding.
+        # Prompts of similar length share a shard, which keeps padding short.
         order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]))
         rows = [(self.prompts[i].id, encoded[i], seed) for i in order for seed in self.seeds]
         return Answering(self, pair, target, rows)
@@ -174,7 +175,7 @@ class ContinuationStore:
         """Read shard after shard.
 
         Raises:
-            BlockPilotError: If a shard is missing, corrupt or of other work.
+            BlockPilotError: If a shard is missing, corrupt or part of other work.
         """
         self.check_complete()
         for index in range(len(self.shards)):
@@ -184,7 +185,7 @@ class ContinuationStore:
         """Read one shard.
 
         Raises:
-            BlockPilotError: If it is missing, corrupt or of other work.
+            BlockPilotError: If the shard is missing, corrupt or part of other work.
         """
         return _read_shard(self.shard(index), self.sampling, self.digest)
 
@@ -198,11 +199,11 @@ class ContinuationStore:
         if missing:
             raise BlockPilotError(
                 f"{self.folder} lacks {len(missing)} of {len(self.shards)} shards; run the same "
-                "command again without --part"
+                "command again without a part"
             )
 
     def describe_sampling(self) -> dict[str, Any] | None:
-        """What tells the answers of this store from others' by sampling; None for greedy ones."""
+        """Sampling options of the answers as plain values; None for greedy answers."""
         if self.sampling.is_greedy:
             return None
         names = ("temperature", "top_k", "top_p")
@@ -212,12 +213,12 @@ class ContinuationStore:
 
 @dataclass(frozen=True)
 class Answering:
-    """A target at work on a folder of answers, shard by shard.
+    """A target that answers prompts, shard by shard.
 
     Attributes:
-        store: The folder.
-        pair: Knows the tokens that end a text.
-        target: The target's pass, with the features to keep.
+        store: The folder of answers.
+        pair: The pair, which knows the tokens that end a text.
+        target: The target's forward pass, with the features to keep.
         rows: Prompt id, prompt tokens `[n]` and seed of each answer, in the order of the shards.
     """
 
@@ -227,14 +228,14 @@ class Answering:
     rows: Sequence[tuple[str, torch.Tensor, int]]
 
     def answer(self, index: int) -> None:
-        """Answer the prompts of one shard, unless it is there already.
+        """Answer the prompts of one shard, unless that is done.
 
         Args:
-            index: Which shard, counted from 0.
+            index: Number of the shard, from 0.
 
         Raises:
-            BlockPilotError: If its file is corrupt, of other work, or holds the answers of another
-                shard.
+            BlockPilotError: If its file is corrupt, part of other work, or holds the answers of
+                another shard.
         """
         store, path = self.store, self.store.shard(index)
         rows = self.rows[index * SHARD_PROMPTS : store.answers_through(index)]
@@ -259,22 +260,6 @@ class Answering:
             save_file(_pack(answers), partial, {_DESCRIBED: json.dumps(described)})
 
 
-def validate_seeds(sampling: Sampling, seeds: Sequence[int]) -> None:
-    """Check the seeds of answers.
-
-    Raises:
-        BlockPilotError: If there is none, one is repeated, or greedy answers have several.
-    """
-    if not seeds or len(set(seeds)) < len(seeds) or not all(0 <= seed < 2**63 for seed in seeds):
-        raise BlockPilotError(
-            f"seeds {list(seeds)} must be one or more, each once, from 0 to 2**63 - 1"
-        )
-    if sampling.is_greedy and tuple(seeds) != (0,):
-        raise BlockPilotError(
-            f"greedy answers do not depend on a seed; seeds {list(seeds)} need a temperature"
-        )
-
-
 def prompts_digest(prompts: Sequence[Prompt]) -> str:
     """Digest of a list of prompts, by their ids in order."""
     return hashlib.sha256("".join(prompt.id for prompt in prompts).encode()).hexdigest()[:16]
@@ -294,10 +279,11 @@ def _pack(answers: Sequence[Continuation]) -> dict[str, torch.Tensor]:
 
 @contextmanager
 def _open_shard(path: Path, digest: str) -> Iterator[Any]:
-    """Open a file of answers, made under the claim of this digest.
+    """Open a file of answers that was written under the claim of this digest.
 
     Raises:
-        BlockPilotError: If it was made under another; or whatever goes wrong inside, as corrupt.
+        BlockPilotError: If it was written under another claim or is corrupt. Any error inside the
+            block counts as corruption.
     """
     try:
         with safe_open(path, "pt") as file:
@@ -314,10 +300,10 @@ def _open_shard(path: Path, digest: str) -> Iterator[Any]:
 
 
 def _described(file: Any) -> dict[str, Any]:
-    """What an open file says of itself: its `prompt_ids` and its claim."""
+    """The description that an open file carries: its `prompt_ids` and its claim."""
     metadata = file.metadata() or {}
     if _DESCRIBED not in metadata:
-        raise ValueError("it does not tell its prompts")
+        raise ValueError("it does not name its prompts")
     described: dict[str, Any] = json.loads(metadata[_DESCRIBED])
     return described
 

@@ -1,4 +1,4 @@
-"""Put recorded sweeps of one pair together, such as greedy and sampled rows."""
+"""Merging: combine sweeps of one pair, such as greedy and sampled rows."""
 
 from __future__ import annotations
 
@@ -15,29 +15,56 @@ from blockpilot_rl.sweeps.table import Sweep
 from blockpilot_rl.sweeps.traces import TRACE_FILE, load_traces, save_sweep
 
 _SHARED = ("fingerprint", "arms", "state", "dtype", "max_new_tokens", "template")
-"""Metadata that sweeps must have in common, besides what they were priced and sampled by."""
+"""Metadata that merged sweeps must share, beside prices and sampling options."""
 
 _PRICES = ("latency", "latency_dtype", "device")
 _SAMPLING = ("top_k", "top_p")
 
 
-def merge(tables: Sequence[Sweep]) -> Sweep:
-    """Put the rows of several sweeps into one, in order.
+def merge_sweeps(folders: Sequence[str | Path], out: str | Path) -> Sweep:
+    """Merge sweeps on disk with their traces into a new folder.
 
     Args:
-        tables: Sweeps of one pair, recorded and priced alike; temperatures, seeds and prompts may
-            differ.
+        folders: Folders of the sweeps, which must be of one pair, recorded and priced with the same
+            options. Temperatures, seeds and prompts may differ.
+        out: The new folder.
 
     Returns:
-        The sweep. Its provenance holds that of each part under `merged`.
+        The merged sweep.
 
     Raises:
-        BlockPilotError: If there is none, they do not fit together, or a row is in two of them.
+        BlockPilotError: If a sweep or trace cannot be read, the sweeps do not fit together, or
+            `out` holds files.
+    """
+    tables = [Sweep.load(folder) for folder in folders]
+    merged = merge(tables)
+    traces, start = {}, 0
+    for folder, table in zip(folders, tables, strict=True):
+        if (Path(folder) / TRACE_FILE).exists():
+            for row, trace in load_traces(folder, table).items():
+                traces[start + row] = trace
+        start += len(table)
+    save_sweep(out, merged, traces)
+    return merged
+
+
+def merge(tables: Sequence[Sweep]) -> Sweep:
+    """Combine the rows of several sweeps, in order.
+
+    Args:
+        tables: Sweeps of one pair, recorded and priced with the same options. Temperatures, seeds
+            and prompts may differ.
+
+    Returns:
+        The merged sweep. Its provenance holds that of each part under `merged`.
+
+    Raises:
+        BlockPilotError: If there is no sweep, they do not fit together, or two of them share a row.
     """
     if not tables:
         raise BlockPilotError("no sweep to merge")
     first = tables[0].metadata
-    # Greedy rows were not sampled from anything, so they have no say in top-k and top-p.
+    # Greedy rows do not depend on top-k and top-p, so only sampled rows decide them.
     sampled = next((t for t in tables if (t.rows["temperature"] > 0).any()), tables[0])
     for number, table in enumerate(tables[1:], start=2):
         metadata = table.metadata
@@ -75,39 +102,16 @@ def merge(tables: Sequence[Sweep]) -> Sweep:
     return merged
 
 
-def merge_folders(folders: Sequence[str | Path], out: str | Path) -> Sweep:
-    """Merge recorded sweeps with their traces into a new folder.
-
-    Args:
-        folders: Folders of the sweeps.
-        out: The new folder.
-
-    Raises:
-        BlockPilotError: If a sweep or trace cannot be read, they do not fit together, or the
-            folder holds files.
-    """
-    tables = [Sweep.load(folder) for folder in folders]
-    merged = merge(tables)
-    traces, start = {}, 0
-    for folder, table in zip(folders, tables, strict=True):
-        if (Path(folder) / TRACE_FILE).exists():
-            for row, trace in load_traces(folder, table).items():
-                traces[start + row] = trace
-        start += len(table)
-    save_sweep(out, merged, traces)
-    return merged
-
-
 def _difference(number: int, name: str, table: Sweep, other: Sweep) -> str:
-    """Say what does not fit and how to mend it."""
+    """Describe what differs and how to fix it."""
     if name in _PRICES:
         return (
-            f"sweep {number} has another {name} than the first, so that their seconds cannot be "
-            "compared; re-price both with one scripts/calibrate.py --profile, or record with the "
-            "same --profile"
+            f"sweep {number} has another {name} than the first, so their seconds cannot be "
+            "compared; re-price both with the same profile (`blockpilot calibrate --sweep DIR "
+            "--profile FILE`), or record with the same profile"
         )
     ours, theirs = getattr(table.metadata, name), getattr(other.metadata, name)
     if name == "fingerprint":
         ours = f"{ours} ({table.metadata.target} with {table.metadata.drafter})"
         theirs = f"{theirs} ({other.metadata.target} with {other.metadata.drafter})"
-    return f"sweep {number} has another {name}, {ours}, than {theirs}; sweeps of one kind merge"
+    return f"sweep {number} has another {name}, {ours}, than {theirs}; merged sweeps must share it"

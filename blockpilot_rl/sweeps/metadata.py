@@ -1,40 +1,39 @@
-"""What the rows of a sweep have in common: pair, arms, latency profile, provenance."""
+"""The metadata of a sweep: what all rows share."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from blockpilot_rl.decoding.latency import validate_arms
 from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.files import check_types, read_json
 
-DEFAULT_ARMS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True)
 class SweepMetadata:
-    """What a sweep's rows have in common.
+    """What all rows of a sweep share.
 
     Attributes:
         arms: Block sizes, increasing; the first is 1 (plain decoding).
-        default_block_size: Block size the drafter was trained for.
+        default_block_size: Block size that the drafter was trained for.
         target: Name of the target.
         drafter: Name of the drafter.
         fingerprint: Digest of the pair's configs and weights.
-        dtype: Dtype of the reference continuations.
-        latency_dtype: Dtype that the seconds belong to.
-        device: Device that the seconds belong to, in words.
-        max_new_tokens: Budget of each continuation.
-        template: Options that the chat template was rendered with.
+        dtype: Dtype of the answers.
+        latency_dtype: Dtype of the passes that the seconds are predicted for.
+        device: Name of the device that the seconds are predicted for.
+        max_new_tokens: Budget of each answer.
+        template: Options of the chat template.
         state: Names and widths of the state groups.
-        latency: The latency profile, as `LatencyProfile.to_dict` gives it.
-        top_k: Most probable tokens that rows with a temperature were sampled from; 0 is all.
-        top_p: Probability that the tokens hold that such rows were sampled from.
+        latency: The latency profile (`LatencyProfile.to_dict`).
+        top_k: Rows with a temperature were sampled from this many most probable tokens; 0 is all.
+        top_p: Rows with a temperature were sampled from the tokens that hold this probability.
         provenance: Command, versions, git SHA, date.
         schema_version: Version of this format.
     """
@@ -57,24 +56,35 @@ class SweepMetadata:
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
-        """Check the arms.
+        """Check the values.
 
         Raises:
-            BlockPilotError: If they are not increasing from 1.
+            BlockPilotError: If the arms are not increasing from 1, or a number is out of range.
         """
         validate_arms(self.arms)
+        for name, value, least in (
+            ("default_block_size", self.default_block_size, 1),
+            ("max_new_tokens", self.max_new_tokens, 2),
+            ("top_k", self.top_k, 0),
+        ):
+            if value < least:
+                raise BlockPilotError(
+                    f"sweep metadata: {name} must be {least} or more, got {value}"
+                )
+        if not 0 < self.top_p <= 1:
+            raise BlockPilotError(f"sweep metadata: top_p must be in (0, 1], got {self.top_p}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Render as JSON-ready values."""
+        """Return the metadata as plain JSON values."""
         return {**dataclasses.asdict(self), "state": [list(group) for group in self.state.groups]}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> SweepMetadata:
-        """Read what `to_dict` gave.
+        """Read the values of `to_dict`.
 
         Raises:
-            BlockPilotError: If the schema version is another, or a key is missing, unknown or of a
-                wrong type.
+            BlockPilotError: If the schema version differs, or a key is missing, unknown, of the
+                wrong type or out of range.
         """
         version = values.get("schema_version")
         if version is not None:
@@ -82,7 +92,7 @@ class SweepMetadata:
         if version != SCHEMA_VERSION:
             raise BlockPilotError(
                 f"sweep has schema version {version}, this release reads {SCHEMA_VERSION}; "
-                "record it again with scripts/collect_sweep.py"
+                "record it again with `blockpilot collect-sweep`"
             )
         names = {field.name for field in dataclasses.fields(cls)}
         unknown, missing = values.keys() - names, names - values.keys()
@@ -101,25 +111,11 @@ class SweepMetadata:
         return cls(**{**values, "arms": arms, "state": StateLayout(groups)})
 
 
-def validate_arms(arms: tuple[int, ...]) -> None:
-    """Check a list of block sizes.
-
-    Raises:
-        BlockPilotError: If they are not two or more increasing whole numbers that begin with 1.
-    """
-    increasing = all(a < b for a, b in itertools.pairwise(arms))
-    if not arms or arms[0] != 1 or not increasing or len(arms) < 2:
-        raise BlockPilotError(
-            f"arms {list(arms)} must be two or more increasing block sizes that begin with 1 "
-            "(plain decoding)"
-        )
-
-
 def read_metadata(folder: Path) -> dict[str, Any]:
-    """Read a sweep's `metadata.json` as it is.
+    """Read a sweep's `metadata.json` without checking its keys.
 
     Raises:
-        BlockPilotError: If the folder holds no sweep, or the file no JSON object.
+        BlockPilotError: If the folder holds no sweep, or the file is not a JSON object.
     """
     path = folder / "metadata.json"
     try:
@@ -127,7 +123,7 @@ def read_metadata(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise BlockPilotError(
             f"no sweep at {folder} (metadata.json is missing); record one with "
-            "scripts/collect_sweep.py"
+            "`blockpilot collect-sweep`"
         ) from None
     if not isinstance(values, dict):
         raise BlockPilotError(f"{path} holds no JSON object")

@@ -1,14 +1,15 @@
 """Record the shards of a sweep on a Ray cluster, with one worker per GPU or CPU slot.
 
-Every worker loads the pair once and then takes shard after shard, by the methods and into the files
-of a recording in one process. So either goes on with what the other has left, and both end in the
-same rows; in the same bytes if workers compute with as many threads, on processors of one kind.
+Every worker loads the pair once and then records shard after shard, with the same methods and files
+as a recording in one process. So a recording can change from one engine to the other, and both end
+in the same rows; in the same bytes if workers use as many threads, on processors of one kind.
 """
 
 from __future__ import annotations
 
 import importlib
 import logging
+import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -23,21 +24,23 @@ from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.files import remove_leftovers
 from blockpilot_rl.models.pairs import Pair
-from blockpilot_rl.sweeps.collect import Collection, SweepConfig
-from blockpilot_rl.sweeps.continuations import Answering, ContinuationStore, Progress
+from blockpilot_rl.sweeps.continuations import Answering, ContinuationStore
+from blockpilot_rl.sweeps.shards import Recording, SweepConfig
 
-_GO_ON = "finished shards are kept, and the same command goes on from them"
+_RESUME = "finished shards are kept, and the same command resumes from them"
+_PATIENCE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class RayConfig:
-    """How to spread a recording.
+    """How to distribute a recording.
 
     Attributes:
-        address: Of the cluster, as `ray.init` takes it. None is what Ray finds (`RAY_ADDRESS`, or a
-            cluster that runs on this machine), or else one that is started here and stopped again.
-        workers: How many; None for one per slot.
-        unit: What a slot is: each worker gets one GPU, or its share of the CPUs.
+        address: Address of the cluster, as `ray.init` takes it. None uses the connection of this
+            process, or the cluster that Ray finds (`RAY_ADDRESS`, or one on this machine), or
+            starts one on this machine and stops it at the end.
+        workers: Number of workers; None for one per slot.
+        unit: Kind of slot: each worker gets one GPU, or its share of the CPUs.
     """
 
     address: str | None = None
@@ -48,7 +51,7 @@ class RayConfig:
         """Check the number of workers.
 
         Raises:
-            BlockPilotError: If it is not positive.
+            BlockPilotError: If the number is not positive.
         """
         if self.workers is not None and self.workers < 1:
             raise BlockPilotError(f"workers must be 1 or more, not {self.workers}")
@@ -56,28 +59,28 @@ class RayConfig:
 
 def record_on_ray(
     load_pair: Callable[[], Pair],
-    collection: Collection,
+    recording: Recording,
     config: RayConfig,
-    progress: Progress = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
-    """Answer and replay what a sweep has not recorded yet.
+    """Answer and replay the shards that are missing.
 
-    The folders must lie on storage that all nodes share.
+    The folders must be on storage that all nodes share.
 
     Args:
-        load_pair: Loads the pair in a worker, whose working folder may be another.
-        collection: The sweep; its own pair, which may be on another device, is only compared.
-        config: How to spread the work.
+        load_pair: Loads the pair in a worker, whose working folder may differ.
+        recording: The recording. Its own pair, which may be on another device, is only compared.
+        config: How to distribute the work.
         progress: Called with the finished shards and their total.
 
     Raises:
         BlockPilotError: If a prompt is too long, a folder holds shards of other work, Ray is not
-            installed, cannot be reached or has not as many slots, or a worker fails or dies. What
-            was finished is kept.
+            installed, cannot be reached, is connected to another cluster or has too few slots, or a
+            worker fails. Finished shards are kept.
     """
-    ray, store, decoder = _ray(), collection.store, collection.decoder
-    total = len(collection.shards)
-    missing = [index for index in range(total) if not collection.is_recorded(index)]
+    ray, store, decoder = _ray(), recording.store, recording.decoder
+    total = len(recording.shards)
+    missing = [index for index in range(total) if not recording.is_recorded(index)]
     progress(total - len(missing), total)
     if not missing:
         return
@@ -85,13 +88,13 @@ def record_on_ray(
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         workers, cpus = share_out(nodes, config)
         store.open(decoder.pair, decoder.target, decoder.layer_ids)
-        collection.claim()
+        recording.claim()
         remove_leftovers(store.shards)
-        collection.remove_leftovers()
+        recording.remove_leftovers()
         gpus = int(config.unit == "GPU")
         worker = ray.remote(ShardWorker).options(num_cpus=0 if gpus else cpus, num_gpus=gpus)
         store = replace(store, folder=store.folder.resolve())
-        work = (load_pair, store, collection.config, collection.folder.resolve(), cpus)
+        work = (load_pair, store, recording.config, recording.folder.resolve(), cpus)
         pool = ray.util.ActorPool([worker.remote(*work) for _ in range(min(workers, len(missing)))])
         finished = pool.map_unordered(lambda actor, index: actor.record.remote(index), missing)
         for count, _ in enumerate(finished, start=total - len(missing) + 1):
@@ -105,9 +108,9 @@ class ShardWorker:
     Attributes:
         load_pair: Loads the pair.
         store: The target's answers.
-        config: What to record.
-        folder: Where the replayed shards go.
-        threads: How many to compute with.
+        config: The contents of the sweep.
+        folder: Folder of the replayed shards.
+        threads: Number of threads to compute with.
     """
 
     load_pair: Callable[[], Pair]
@@ -117,50 +120,51 @@ class ShardWorker:
     threads: int
 
     @cached_property
-    def work(self) -> tuple[Answering, Collection]:
-        """The pair at work, loaded once.
+    def work(self) -> tuple[Answering, Recording]:
+        """The worker's answering and replaying, with the pair loaded once.
 
         Raises:
-            BlockPilotError: If the pair cannot be loaded, is another, or the folders are missing.
+            BlockPilotError: If the pair cannot be loaded, is another pair, or the folders are
+                missing.
         """
         torch.set_num_threads(self.threads)
         decoder = Decoder(self.load_pair())
-        collection = Collection(decoder, self.store, self.config, self.folder)
-        # Who asked for the work has claimed both folders; claims that are missing are elsewhere.
-        for path in (collection.claim_file, self.store.claim_file):
+        recording = Recording(decoder, self.store, self.config, self.folder)
+        # The driver has claimed both folders, so a missing claim means that they are not shared.
+        for path in (recording.claim_file, self.store.claim_file):
             if not path.exists():
                 raise BlockPilotError(
                     f"{path} is not there; the folder must lie on storage that all nodes share"
                 )
-        collection.claim()
-        return self.store.open(decoder.pair, decoder.target, decoder.layer_ids), collection
+        recording.claim()
+        return self.store.open(decoder.pair, decoder.target, decoder.layer_ids), recording
 
     def record(self, index: int) -> None:
         """Answer and replay one shard.
 
         Args:
-            index: Which shard, counted from 0.
+            index: Number of the shard, from 0.
 
         Raises:
-            BlockPilotError: If the pair or the folders are not as needed.
+            BlockPilotError: If the pair or the folders are not those of the recording.
         """
-        answering, collection = self.work
+        answering, recording = self.work
         answering.answer(index)
-        collection.replay_shard(index)
+        recording.replay_shard(index)
 
 
 def share_out(nodes: Sequence[Mapping[str, float]], config: RayConfig) -> tuple[int, int]:
-    """Find how many workers a cluster takes, and how many CPUs each gets.
+    """Find the number of workers, and the number of CPUs of each.
 
     Args:
-        nodes: What each node has of `CPU` and `GPU`.
-        config: How many workers are wanted, of what.
+        nodes: The `CPU` and `GPU` resources of each node.
+        config: The wanted number and kind of workers.
 
     Returns:
-        The number of workers, and the most CPUs that each of so many can have; 1 for GPU workers.
+        The number of workers, and the most CPUs that each of them can have; 1 for GPU workers.
 
     Raises:
-        BlockPilotError: If the cluster has not as many slots.
+        BlockPilotError: If the cluster has too few slots.
     """
     slots = [int(node.get(config.unit, 0)) for node in nodes]
     workers = config.workers or sum(slots)
@@ -186,21 +190,33 @@ def _ray() -> Any:
 
 @contextmanager
 def _connection(ray: Any, address: str | None) -> Iterator[None]:
-    """Connect to a cluster, unless this process is connected already."""
-    # Ray makes remarks on standard output, which is for results.
+    """Connect to a cluster, or use the connection that this process has to it.
+
+    Raises:
+        BlockPilotError: If the cluster cannot be reached, or this process is connected to another.
+    """
+    # Ray prints messages on standard output, which is for results.
     with redirect_stdout(sys.stderr):
         if ray.is_initialized():
+            connected = ray.get_runtime_context().gcs_address
+            if address not in (None, "auto", connected):
+                raise BlockPilotError(
+                    f"ray_address is {address}, but this process is connected to the Ray cluster "
+                    f"at {connected}; call ray.shutdown() first, or leave ray_address out to use "
+                    "that cluster"
+                )
             yield
             return
+        place = f" at {address}" if address else ""
         try:
+            _check_reachable(address)
             ray.init(
                 address,
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
             )
-        except Exception as error:  # Ray passes on whatever its parts raise.
-            place = f" at {address}" if address else ""
+        except Exception as error:  # Ray passes on all errors of its parts.
             raise BlockPilotError(f"no connection to Ray{place}: {one_line(error)}") from error
         try:
             yield
@@ -208,17 +224,28 @@ def _connection(ray: Any, address: str | None) -> Iterator[None]:
             ray.shutdown()
 
 
+def _check_reachable(address: str | None) -> None:
+    """Try a cluster's address for some seconds; Ray itself keeps trying for minutes.
+
+    Raises:
+        OSError: If nothing answers there.
+    """
+    host, _, port = (address or "").removeprefix("ray://").partition("/")[0].rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=_PATIENCE_SECONDS).close()
+
+
 @contextmanager
 def _worker_errors(ray: Any) -> Iterator[None]:
-    """Say in one line what went wrong in a worker."""
+    """Turn the error of a worker into one line."""
     try:
         yield
     except ray.exceptions.RayTaskError as error:
         cause = error.cause
         mine = isinstance(cause, BlockPilotError)
         reason = str(cause) if mine else f"{type(cause).__name__}: {one_line(cause)}"
-        raise BlockPilotError(f"a Ray worker failed: {reason}; {_GO_ON}") from error
+        raise BlockPilotError(f"a Ray worker failed: {reason}; {_RESUME}") from error
     except ray.exceptions.RayError as error:
-        # The reason is in the last line, behind what Ray knows about the worker.
+        # Ray describes the worker first; the last line holds the reason.
         reason = str(error).strip().splitlines()[-1]
-        raise BlockPilotError(f"a Ray worker died: {reason:.200}; {_GO_ON}") from error
+        raise BlockPilotError(f"a Ray worker died: {reason:.200}; {_RESUME}") from error

@@ -1,43 +1,42 @@
-"""Re-pricing: what a recorded sweep would cost on another device, without decoding again.
+"""Re-pricing: predict the seconds of a recorded sweep on another device, without decoding.
 
-The text and the accepted lengths do not depend on the device, only the seconds do, and they follow
-from the device's latency profile: passes, and for rows at a temperature what sampling adds.
+Texts and accepted lengths do not depend on the device. The seconds do, and the device's latency
+profile predicts them.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 
 from blockpilot_rl.decoding.calibration import Calibration
 from blockpilot_rl.decoding.latency import LatencyProfile, context_sum, noise_positions
-from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.provenance import provenance
 from blockpilot_rl.sweeps.table import Sweep
+from blockpilot_rl.sweeps.traces import TRACE_FILE, load_traces, save_sweep
 
 
-def reprice(table: Sweep, calibration: Calibration) -> Sweep:
-    """Give a sweep the seconds of a calibrated device.
+def reprice(sweep: Sweep, calibration: Calibration) -> Sweep:
+    """Replace the seconds of a sweep by those of a calibrated device.
 
-    Measured seconds, which belong to the old device, become NaN; latency, its dtype and device
-    become the calibration's. What was recorded stays as it is; the command, versions and machine of
-    the recording move to `recorded` in the provenance.
+    Measured seconds belong to the old device and become NaN. `latency`, `latency_dtype` and
+    `device` become those of the calibration, and the provenance of the recording moves to
+    `recorded`. Everything else stays.
 
     Args:
-        table: The sweep.
-        calibration: Of the same pair, on the other device.
+        sweep: The sweep.
+        calibration: A calibration of the same pair on the other device.
+
+    Returns:
+        The sweep with new seconds.
 
     Raises:
-        BlockPilotError: If the calibration is of another pair, or lacks an arm.
+        BlockPilotError: If the calibration belongs to another pair or lacks a block size.
     """
-    old = table.metadata
-    if calibration.fingerprint != old.fingerprint:
-        raise BlockPilotError(
-            f"the calibration is of the pair {calibration.target} with {calibration.drafter} "
-            f"({calibration.fingerprint}), the sweep of {old.target} with {old.drafter} "
-            f"({old.fingerprint}); calibrate with the sweep's --target and --drafter"
-        )
+    old = sweep.metadata
+    calibration.check_pair(old.fingerprint, old.target, old.drafter)
     now = provenance()
     before = {key: value for key, value in old.provenance.items() if key != "measured"}
     metadata = dataclasses.replace(
@@ -52,34 +51,56 @@ def reprice(table: Sweep, calibration: Calibration) -> Sweep:
             "recorded": before.get("recorded", {key: before.get(key) for key in now}),
         },
     )
-    seconds = predict_seconds(table, calibration.latency)
+    seconds = predict_seconds(sweep, calibration.latency)
     return dataclasses.replace(
-        table,
+        sweep,
         metadata=metadata,
         seconds=seconds,
         measured_seconds=np.full(seconds.shape, np.nan),
     )
 
 
-def predict_seconds(table: Sweep, profile: LatencyProfile) -> np.ndarray:
-    """Seconds of every row under every arm by a profile, `[n, arms]`.
+def reprice_folder(folder: str | Path, out: str | Path, calibration: Calibration) -> Sweep:
+    """Re-price a sweep on disk with its traces into a new folder.
 
     Args:
-        table: The sweep; its own seconds play no part.
-        profile: What the passes cost.
+        folder: Folder of the sweep.
+        out: The new folder.
+        calibration: A calibration of the same pair on the other device.
+
+    Returns:
+        The re-priced sweep.
 
     Raises:
-        BlockPilotError: If the profile lacks an arm.
+        BlockPilotError: If the sweep or its traces cannot be read, the calibration does not fit, or
+            `out` holds files.
     """
-    prompt_tokens = table.rows["prompt_tokens"].to_numpy()
-    sampled = (table.rows["temperature"] > 0).to_numpy()
+    sweep = Sweep.load(folder)
+    traces = load_traces(folder, sweep) if (Path(folder) / TRACE_FILE).exists() else {}
+    repriced = reprice(sweep, calibration)
+    save_sweep(out, repriced, traces)
+    return repriced
+
+
+def predict_seconds(sweep: Sweep, profile: LatencyProfile) -> np.ndarray:
+    """Predict the seconds of every row under every block size, `[n, arms]`.
+
+    Args:
+        sweep: The sweep. Its own seconds are not read.
+        profile: The latency profile.
+
+    Raises:
+        BlockPilotError: If the profile lacks a block size.
+    """
+    prompt_tokens = sweep.rows["prompt_tokens"].to_numpy()
+    sampled = (sweep.rows["temperature"] > 0).to_numpy()
     contexts = np.array(
         [
             [context_sum(int(tokens), emitted) for emitted in row]
-            for tokens, row in zip(prompt_tokens, table.accepted, strict=True)
+            for tokens, row in zip(prompt_tokens, sweep.accepted, strict=True)
         ]
     )
     noise = np.zeros(contexts.shape)
     for row in np.flatnonzero(sampled):
-        noise[row] = list(map(noise_positions, table.arms, table.accepted[row]))
-    return profile.price(table.arms, table.passes, contexts, prompt_tokens, noise)
+        noise[row] = list(map(noise_positions, sweep.arms, sweep.accepted[row]))
+    return profile.price(sweep.arms, sweep.passes, contexts, prompt_tokens, noise)

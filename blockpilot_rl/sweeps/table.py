@@ -1,8 +1,8 @@
-"""The recorded sweep: prompts with their states and the outcome of every arm.
+"""The sweep: prompts with their states and the recorded outcome of every block size.
 
-A sweep is a folder of `sweep.parquet` (one row per prompt, temperature and seed) and
-`metadata.json` (pair, arms, latency profile, provenance). Everything downstream (environments,
-agents, comparison) reads it.
+A sweep is a folder with `sweep.parquet` (one row per prompt, temperature and seed) and
+`metadata.json` (pair, block sizes, latency profile, provenance). Environments, agents and
+comparisons read it.
 """
 
 from __future__ import annotations
@@ -19,33 +19,31 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from blockpilot_rl.decoding.latency import LatencyProfile
+from blockpilot_rl.decoding.latency import LatencyProfile, possible_seconds
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_directory, write_json
 from blockpilot_rl.prompts import SPLITS
-from blockpilot_rl.sweeps.frames import KEY, SCALARS, SWEEP_FILE, Key, keys_of, read_parquet
-from blockpilot_rl.sweeps.metadata import DEFAULT_ARMS, SweepMetadata, read_metadata, validate_arms
-
-__all__ = ["BUNDLED_SWEEP", "DEFAULT_ARMS", "Sweep", "SweepMetadata", "validate_arms"]
+from blockpilot_rl.sweeps.metadata import SweepMetadata, read_metadata
+from blockpilot_rl.sweeps.parquet import KEY, SCALARS, SWEEP_FILE, Key, keys_of, read_parquet
 
 BUNDLED_SWEEP = Path(__file__).parents[1] / "bundled" / "sweep"
 
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """A sweep in memory, aligned by row.
+    """A sweep in memory. All attributes but `metadata` are aligned by row.
 
     Attributes:
-        metadata: What the rows have in common.
-        rows: The columns `frames.SCALARS`, index 0..n-1; `id`, `temperature` and `seed` together
-            are unique.
-        states: `[n, metadata.state.width]`, float32.
+        metadata: What all rows share.
+        rows: Data frame with the columns `parquet.SCALARS` and the index 0..n-1; `id`,
+            `temperature` and `seed` together are unique.
+        states: State vectors, `[n, metadata.state.width]`, float32.
         output_tokens: Emitted tokens of each row.
-        accepted: For each row and arm, the tokens emitted by each decode pass behind prefill (the
-            first token comes from prefill, so they sum to one less than the emitted tokens).
-        seconds: Predicted decode time behind prefill, `[n, arms]`.
-        measured_seconds: The same as measured in a real decode, `[n, arms]`, NaN where none was or
-            it came to another text.
+        accepted: For each row and block size, the tokens emitted by each decode pass after prefill.
+            The first token comes from prefill, so they sum to one less than the emitted tokens.
+        seconds: Predicted decode time after prefill, `[n, arms]`.
+        measured_seconds: Measured decode time after prefill, `[n, arms]`; NaN if the row was not
+            decoded, or the decode gave another text.
     """
 
     metadata: SweepMetadata
@@ -67,13 +65,13 @@ class Sweep:
 
     @cached_property
     def speedups(self) -> np.ndarray:
-        """Speedup over plain decoding, `[n, arms]`: plain seconds / seconds of the arm."""
+        """Speedup over plain decoding, `[n, arms]`: plain seconds / seconds."""
         speedups: np.ndarray = self.seconds[:, :1] / self.seconds
         return speedups
 
     @cached_property
     def passes(self) -> np.ndarray:
-        """Decode passes behind prefill, `[n, arms]`."""
+        """Number of decode passes after prefill, `[n, arms]`."""
         return np.array([[len(arm) for arm in row] for row in self.accepted])
 
     @cached_property
@@ -98,10 +96,10 @@ class Sweep:
         return keys_of(self.rows)
 
     def arm_index(self, block_size: int) -> int:
-        """Column of a block size.
+        """Find the column of a block size.
 
         Raises:
-            BlockPilotError: If it is not an arm.
+            BlockPilotError: If the sweep does not have it.
         """
         if block_size not in self.arms:
             raise BlockPilotError(f"block size {block_size} is not an arm; arms are {self.arms}")
@@ -125,10 +123,10 @@ class Sweep:
         )
 
     def default_rows(self) -> Sweep:
-        """Keep the greedy rows, of a sweep that has rows of other temperatures too.
+        """Keep the greedy rows if the sweep has any, otherwise all rows.
 
-        Greedy and sampled answers of a prompt want different sizes, and a policy does not see the
-        temperature; so they are mixed only if that is asked for.
+        Greedy and sampled answers to a prompt have different best block sizes, and a policy does
+        not see the temperature, so they are not mixed by default.
         """
         greedy = self.temperatures == 0
         return self if greedy.all() or not greedy.any() else self.select_rows(greedy)
@@ -146,7 +144,7 @@ class Sweep:
         return self.select_rows(mask)
 
     def select_arms(self, arms: tuple[int, ...]) -> Sweep:
-        """Keep some arms; 1 must be among them."""
+        """Keep some block sizes; 1 must be among them."""
         columns = [self.arm_index(arm) for arm in arms]
         return dataclasses.replace(
             self,
@@ -160,7 +158,7 @@ class Sweep:
         """Write the sweep to a folder, atomically.
 
         Raises:
-            BlockPilotError: If the table is invalid, or the folder holds files and `overwrite` is
+            BlockPilotError: If the sweep is invalid, or the folder holds files and `overwrite` is
                 not set.
         """
         with atomic_directory(folder, overwrite=overwrite) as partial:
@@ -170,7 +168,7 @@ class Sweep:
         """Write the sweep's files into an existing folder.
 
         Raises:
-            BlockPilotError: If the table is invalid.
+            BlockPilotError: If the sweep is invalid.
         """
         self.validate()
         columns: dict[str, Any] = {name: self.rows[name].to_list() for name in SCALARS}
@@ -190,7 +188,7 @@ class Sweep:
         """Read and check a sweep.
 
         Args:
-            folder: Its folder; None for the bundled sweep.
+            folder: Folder of the sweep; None for the bundled sweep.
 
         Raises:
             BlockPilotError: If the folder is missing, or its files are corrupt or invalid.
@@ -223,9 +221,10 @@ class Sweep:
         """Check every row.
 
         Raises:
-            BlockPilotError: If a row repeats an id at the same temperature and seed, is in an
-                unknown split or another than its prompt's other rows, has NaN or non-positive
-                numbers, or accepted lengths that do not add up; the message names the row.
+            BlockPilotError: If a row repeats an id, temperature and seed, has an impossible value
+                (such as seconds that are NaN, zero or 1e-320), an unknown split or another split
+                than its prompt's other rows, or accepted lengths that do not add up. The message
+                names the row.
         """
         if len(self) == 0:
             raise BlockPilotError(f"{where} has no rows")
@@ -251,23 +250,29 @@ class Sweep:
                 ~(self.rows["temperature"].between(0, np.inf, inclusive="left")).to_numpy(),
                 "has a temperature that is not 0 or more",
             ),
+            ((self.rows["seed"] < 0).to_numpy(), "has a seed that is not 0 or more"),
             (
                 (self.rows["prompt_tokens"] < 1).to_numpy(),
                 "has a number of prompt tokens that is not positive",
             ),
             (~np.isfinite(self.states).all(axis=1), "has NaN or infinity in its state"),
             (
-                ~(np.isfinite(self.seconds) & (self.seconds > 0)).all(axis=1),
-                "has seconds that are not positive numbers",
+                ~possible_seconds(self.seconds).all(axis=1),
+                "has seconds that are not positive numbers of a possible size",
             ),
             (
-                ~(np.isnan(measured) | (np.isfinite(measured) & (measured > 0))).all(axis=1),
-                "has measured seconds that are neither empty nor positive numbers",
+                ~(np.isnan(measured) | possible_seconds(measured)).all(axis=1),
+                "has measured seconds that are neither empty nor positive numbers of a possible "
+                "size",
             ),
             (~possible, "has a pass that emitted no token or more than its block size"),
             (
                 (lengths != self.emitted[:, None]).any(axis=1),
                 "has accepted lengths that do not sum to its output",
+            ),
+            (
+                np.array([(np.asarray(tokens) < 0).any() for tokens in self.output_tokens]),
+                "has an output token that is negative",
             ),
             (self.emitted < 1, "has fewer than two output tokens, so no decode pass to time"),
         )
@@ -286,7 +291,7 @@ def _are_possible(row: Sequence[np.ndarray], arms: Sequence[int]) -> bool:
 
 
 def _read_rows(path: Path, metadata: SweepMetadata) -> pd.DataFrame:
-    """Read `sweep.parquet` and check that it has what the metadata promise."""
+    """Read `sweep.parquet` and check its columns against the metadata."""
     accepted = [f"accepted_{arm}" for arm in metadata.arms]
     filled = [*SCALARS, "state", "output_tokens", *accepted]
     times = [f"{name}_{arm}" for arm in metadata.arms for name in ("seconds", "measured_seconds")]

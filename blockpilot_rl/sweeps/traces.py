@@ -1,8 +1,8 @@
-"""Traces of a sweep's rows, for work at the level of single steps.
+"""Traces of a sweep's rows, for decisions at every step.
 
-`trace.parquet` lies beside `sweep.parquet` and has a row for each traced row of it: `id`,
-`temperature`, `seed`, `accepted_B` for every block size (`Trace.accepted`, a column each) and
-`confidences` (`Trace.confidences`, anchor by anchor).
+`trace.parquet` is beside `sweep.parquet` and has a row for each traced row: `id`, `temperature`,
+`seed`, `accepted_B` for every block size B (`Trace.accepted`) and `confidences`
+(`Trace.confidences`, anchor by anchor).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 from blockpilot_rl.decoding.replay import Trace
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_directory
-from blockpilot_rl.sweeps.frames import (
+from blockpilot_rl.sweeps.parquet import (
     KEY,
     SWEEP_FILE,
     Key,
@@ -30,50 +30,51 @@ from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, Sweep
 TRACE_FILE = "trace.parquet"
 
 
-def save_sweep(folder: str | Path, table: Sweep, traces: Mapping[int, Trace]) -> None:
+def save_sweep(folder: str | Path, sweep: Sweep, traces: Mapping[int, Trace]) -> None:
     """Write a sweep with its traces to a new folder, atomically.
 
     Args:
         folder: The folder.
-        table: The sweep.
+        sweep: The sweep.
         traces: Traces of some of its rows, by row number.
 
     Raises:
-        BlockPilotError: If the table is invalid, or the folder holds files.
+        BlockPilotError: If the sweep is invalid, or the folder holds files.
     """
-    keys = table.keys
+    keys = sweep.keys
     with atomic_directory(folder) as partial:
-        table.write(partial)
+        sweep.write(partial)
         if traces:
             by_key = {keys[row]: traces[row] for row in sorted(traces)}
-            write_traces(partial / TRACE_FILE, table.arms, by_key)
+            write_traces(partial / TRACE_FILE, sweep.arms, by_key)
 
 
 def load_traces(folder: str | Path | None, table: Sweep) -> dict[int, Trace]:
-    """Read the traces of a sweep's rows, and check them against the sweep.
+    """Read the traces of a sweep and check them against its rows.
 
     Args:
-        folder: The sweep's folder; None for the bundled sweep.
-        table: The sweep of this folder, or some rows of it, with all its arms.
+        folder: Folder of the sweep; None for the bundled sweep.
+        table: The sweep, or some of its rows, with all block sizes.
 
     Returns:
-        Traces by row number of `table`; rows that were not traced are absent.
+        Traces by row number of `table`. Rows without a trace are absent.
 
     Raises:
-        BlockPilotError: If there is no trace, or the file is corrupt, invalid or of another sweep.
+        BlockPilotError: If there are no traces, or the file is corrupt, invalid or part of another
+            sweep.
     """
     path = (BUNDLED_SWEEP if folder is None else Path(folder)) / TRACE_FILE
     if not path.exists():
         raise BlockPilotError(
-            f"{path.parent} has no traces; record it with scripts/collect_sweep.py --trace"
+            f"{path.parent} has no traces; record it with `blockpilot collect-sweep --trace`"
         )
     by_key = read_traces(path, table.arms)
-    # The table may be a selection, so the file of all rows says whose traces these may be.
+    # `table` may be a selection, so the traces are compared with the file of all rows.
     foreign = by_key.keys() - set(keys_of(read_parquet(path.with_name(SWEEP_FILE), KEY)))
     if foreign:
         raise BlockPilotError(
-            f"{path}: {len(foreign)} traces are of no row of {SWEEP_FILE}, such as that of "
-            f"{min(foreign)}; it belongs to another recording"
+            f"{path}: {len(foreign)} traces belong to no row of {SWEEP_FILE}, such as that of "
+            f"{min(foreign)}; the file is part of another recording"
         )
     rows = {key: row for row, key in enumerate(table.keys) if key in by_key}
     traces = {row: by_key[key] for key, row in rows.items()}
@@ -82,7 +83,7 @@ def load_traces(folder: str | Path | None, table: Sweep) -> dict[int, Trace]:
             if found.trajectory(arm) != lengths.tolist():
                 raise BlockPilotError(
                     f"{path}: the trace of {table.keys[row]} contradicts accepted_"
-                    f"{table.arms[arm]} of the sweep; it belongs to another recording"
+                    f"{table.arms[arm]} of the sweep; the file is part of another recording"
                 )
     return traces
 
@@ -96,7 +97,7 @@ def write_traces(
         path: The file.
         arms: Block sizes of the traces.
         traces: The traces by prompt id, temperature and seed.
-        claim: Digest of the claim that they are made under; None outside a recording.
+        claim: Digest of the recording's claim; None outside a recording.
     """
     columns = {
         name: pa.array([key[index] for key in traces], kind)
@@ -111,16 +112,16 @@ def write_traces(
 
 
 def read_traces(path: Path, arms: tuple[int, ...], claim: str | None = None) -> dict[Key, Trace]:
-    """Read what `write_traces` wrote.
+    """Read traces that `write_traces` wrote.
 
     Args:
         path: The file.
-        arms: Block sizes that it must have, the largest one last.
-        claim: Digest of the claim that it must have been made under; None for any.
+        arms: Block sizes that the file must have, increasing.
+        claim: Digest of the claim under which it must have been written; None for any.
 
     Raises:
-        BlockPilotError: If it is missing, corrupt or of other work, or a row is invalid; the
-            message names it.
+        BlockPilotError: If the file is missing, corrupt or part of other work, or a row is invalid.
+            The message names the row.
     """
     names = [f"accepted_{arm}" for arm in arms]
     frame = read_parquet(path, [*KEY, *names, "confidences"], claim=claim)
@@ -146,10 +147,10 @@ _KEY_TYPES = (pa.string(), pa.float64(), pa.int64())
 
 
 def _parse(values: pd.Series, names: list[str], arms: tuple[int, ...]) -> Trace:
-    """Make a trace of one row of the file.
+    """Turn one row of the file into a trace.
 
     Raises:
-        ValueError: If it is none; the message goes on from the row's name.
+        ValueError: If the row is invalid. The message continues the row's name.
     """
     anchors = len(values[names[0]])
     if any(len(values[name]) != anchors for name in names):
@@ -162,5 +163,5 @@ def _parse(values: pd.Series, names: list[str], arms: tuple[int, ...]) -> Trace:
     if len(confidences) != anchors * (arms[-1] - 1):
         raise ValueError(f"has {len(confidences)} confidences for {anchors} anchors")
     if not ((confidences >= 0) & (confidences <= 1)).all():
-        raise ValueError("has a confidence that is no probability")
+        raise ValueError("has a confidence that is not a probability")
     return Trace(accepted, confidences.reshape(anchors, arms[-1] - 1))

@@ -14,7 +14,7 @@ from blockpilot_rl.agents import make_agent
 from blockpilot_rl.agents.exploring import DECISIONS_FILE, LOGGED, DecisionLog
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.off_policy import LoggedDecisions, evaluate_off_policy
-from blockpilot_rl.sweeps.frames import KEY
+from blockpilot_rl.sweeps.parquet import KEY
 from blockpilot_rl.sweeps.table import Sweep
 from tests.agents.quick import BRIEF
 from tests.evaluation.replicates import mixed

@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from blockpilot_rl.cli import calibrate as module
 from blockpilot_rl.cli.calibrate import main
+from blockpilot_rl.decoding import calibration as module
 from blockpilot_rl.decoding.calibration import Calibration
 from blockpilot_rl.sweeps.table import Sweep
 from tests.synthetic import synthetic_table
@@ -47,7 +47,7 @@ def test_a_profile_with_a_check(call, folder, tmp_path, capsys):
     assert saved.check["pairs"] + saved.check["untimed"] == 6
     assert saved.provenance["cpu"]
     text = capsys.readouterr().out
-    assert "Time of a pass behind 40 tokens of context, float32" in text
+    assert "Time of a pass after 40 tokens of context, float32" in text
     assert f"target with drafter on {saved.device}: a further token" in text
     assert f"in the median of {saved.check['pairs']} real decodes" in text
 
@@ -154,7 +154,8 @@ def test_what_can_be_known_is_refused_before_measuring(
     monkeypatch.setattr(module, "time_steps", lambda *_, **__: pytest.fail("measured"))
     (tmp_path / "file").touch()
     (tmp_path / "bad.txt").write_text("one\n\n", encoding="utf-8")
-    usual = ("--arms", "1,2,8", "--max-new-tokens", 9, "--out", tmp_path / "new")
+    budget = ("--max-new-tokens", 9) if "--check" in words else ()
+    usual = ("--arms", "1,2,8", *budget, "--out", tmp_path / "new")
     assert call(*usual, *[word.format(tmp=tmp_path, folder=folder) for word in words]) == 2
     out, err = capsys.readouterr()
     assert message in err
@@ -187,12 +188,12 @@ def test_a_foreign_sweep(call, tmp_path, capsys):
         (["--groups", "long"], "--groups says what the check decodes; add --check N"),
         (["--temperature", "1"], "--temperature says what the check decodes; add --check N"),
         (["--seeds", "1", "--check", "2"], "seeds [1] need a temperature"),
-        (["--temperature", "-1", "--check", "2"], "temperature must be 0 or more"),
+        (["--temperature", "-1", "--check", "2"], "--temperature must be at least 0"),
         (["--groups", "lnog", "--check", "2"], "unknown group 'lnog'"),
         (["--repeats", "0"], "--repeats must be at least 1"),
-        (["--repeats", "2", "--check", "3"], "--check needs --repeats of at least 3"),
+        (["--repeats", "2", "--check", "3"], "--check needs repeats of at least 3"),
         (["--contexts", "32"], "--contexts needs two lengths, got 32"),
-        (["--contexts", "0,32"], "--contexts must be at least 2 each, not 0,32"),
+        (["--contexts", "0,32"], "--contexts must be at least 2 each, not 0, 32"),
         (["--check", "-1"], "--check must be at least 0"),
         (["--max-new-tokens", "1"], "--max-new-tokens must be at least 2"),
         (["--arms", "2,4"], "must be two or more increasing block sizes that begin with 1"),

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blockpilot_rl.cli import collect_sweep as module
 from blockpilot_rl.cli.collect_sweep import main
 from blockpilot_rl.decoding.calibration import Calibration
 from blockpilot_rl.decoding.decoder import Decoder
@@ -20,12 +19,13 @@ from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.prompts import Prompt
+from blockpilot_rl.sweeps import recording as module
 from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, Sweep
 from blockpilot_rl.sweeps.traces import TRACE_FILE, load_traces
 from tests.tiny_pair import PROMPTS, encode, save_roomy_pair, save_tiny_pair, tiny_drafter
 
 TEXTS = [*PROMPTS[:1], *PROMPTS[2:], *(f"ab{'e' * (i % 5)} {i}" for i in range(70))]
-QUICK = ["--arms", "1,2,8,16", "--max-new-tokens", "9", "--repeats", "1"]
+QUICK = ["--arms", "1,2,8,16", "--max-new-tokens", "9"]
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +47,13 @@ def words(folder, tmp_path):
 
 @pytest.fixture
 def call(words):
-    """Run the command, with further arguments."""
-    return lambda *more: main([*words, *map(str, more)])
+    """Run the command with further arguments; a profile is measured in one round or given."""
+
+    def run(*more):
+        timed = {"--profile", "--repeats"} & set(more)
+        return main([*words, *([] if timed else ["--repeats", "1"]), *map(str, more)])
+
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -58,15 +63,16 @@ def profile(folder):
     lines = tuple((0.01 + 0.001 * size, 1e-6) for size in sizes)
     latency = LatencyProfile(sizes, ((0.0, 0.0), *lines[1:]), lines, (0.001, 1e-6), {})
     pair = load_pair(folder / "target", folder / "drafter")
-    Calibration.of(Decoder(pair), latency, None).save(folder / "profile.json")
+    Calibration.from_decoder(Decoder(pair), latency).save(folder / "profile.json")
     return folder / "profile.json"
 
 
 PROGRAM = """
 import time
 from blockpilot_rl.cli import collect_sweep
-# Gigabytes take long to remove; so there is a moment before that.
-collect_sweep.remove_unfinished = lambda *_: time.sleep(600)
+from blockpilot_rl.sweeps import recording
+# Removing gigabytes takes long, so there is a moment before it.
+recording.remove_unfinished = lambda *_: time.sleep(600)
 raise SystemExit(collect_sweep.main())
 """
 
@@ -266,7 +272,7 @@ def test_corrupt_times_of_a_run_that_was_killed(call, tmp_path, monkeypatch, cap
     assert call() == 0
 
 
-def test_times_of_another_dtype_are_measured_anew(call, tmp_path, monkeypatch):
+def test_times_of_another_dtype_are_measured_again(call, tmp_path, monkeypatch):
     def kill(*_):
         raise KeyboardInterrupt
 
@@ -277,8 +283,8 @@ def test_times_of_another_dtype_are_measured_anew(call, tmp_path, monkeypatch):
     assert Sweep.load(tmp_path / "sweep").metadata.latency_dtype == "float32"
 
 
-def test_times_of_another_device_or_of_other_repeats_are_measured_anew(
-    call, tmp_path, monkeypatch, capsys
+def test_times_of_another_device_or_of_other_repeats_are_measured_again(
+    call, tmp_path, monkeypatch, caplog
 ):
     def kill(*_):
         raise KeyboardInterrupt
@@ -290,14 +296,14 @@ def test_times_of_another_device_or_of_other_repeats_are_measured_anew(
         first = Calibration.load(path)
         dataclasses.replace(first, device="another machine, 64 threads").save(path)
         assert call() == 130
-        err = " ".join(capsys.readouterr().err.split())
-        assert f"{path} was measured in 1 rounds on another machine, 64 threads" in err
-        assert err.count("; measuring anew") == 1
+        (notice,) = caplog.messages
+        assert f"{path} was measured in 1 rounds on another machine, 64 threads" in notice
+        assert notice.endswith("; measuring again")
         second = Calibration.load(path)
         assert second.device == first.device
         assert second.latency != first.latency
     assert call("--repeats", 2) == 0
-    assert "measured in 1 rounds on" in capsys.readouterr().err
+    assert "measured in 1 rounds on" in caplog.messages[1]
     assert Sweep.load(tmp_path / "sweep").metadata.latency["medians"]["repeats"] == 2
 
 
@@ -411,7 +417,7 @@ def test_a_run_that_is_killed_at_any_moment_ends_in_the_same_bytes(
     left = {"sweep.partial", *Path(moment).parts[:-1]}
     for _ in range(2):
         kill_at([sys.executable, "-c", PROGRAM, *words], tmp_path, moment)
-        assert names(tmp_path) == left
+        assert names(tmp_path) - {".sweep.lock"} == left
     assert main(words) == 0
     assert main([*words, "--out", str(tmp_path / "unbroken")]) == 0
     for name in ("sweep.parquet", TRACE_FILE):
@@ -431,7 +437,7 @@ def test_a_run_on_a_cluster_that_is_killed_goes_on_in_one_process(words, profile
     words += ["--profile", str(profile), "--temperature", "1", "--seeds", "0,1", "--trace", "5"]
     cluster = ["--engine", "ray", "--ray-address", "local", "--workers", "2"]
     kill_at([sys.executable, "-c", PROGRAM, *words, *cluster], tmp_path, "shard-*.safetensors")
-    assert names(tmp_path) == {"sweep.partial"}
+    assert names(tmp_path) - {".sweep.lock"} == {"sweep.partial"}
     assert main(words) == 0
     local, other = (str(tmp_path / name) for name in ("local", "other"))
     assert main([*words, "--out", local]) == 0
@@ -464,12 +470,12 @@ def test_the_builtin_suite_is_the_default(tmp_path):
         (["--arms", "2,4"], "begin with 1"),
         (["--arms", "1,b"], "--arms must be whole numbers"),
         (["--arms", ""], "--arms must be whole numbers"),
-        (["--temperature", "-1"], "temperature must be 0 or more"),
+        (["--temperature", "-1"], "--temperature must be at least 0"),
         (["--temperature", "1", "--top-p", "0"], "--top-p must be in"),
         (["--temperature", "1", "--seeds", "0,x"], "--seeds must be whole numbers"),
         (["--temperature", "1", "--seeds", "3,3"], "each once"),
         (["--seeds", "0,1"], "need a temperature"),
-        (["--trace", "some"], "--trace takes a number of prompts, not 'some'"),
+        (["--trace", "some"], "--trace must be a number of prompts or all, not 'some'"),
         (["--template", "thinking"], "--template must be KEY:VALUE"),
         (["--profile", "{tmp}/nowhere.json"], "no calibration at"),
         (["--profile", "{tmp}/foreign.json"], "the latency profile is of"),
@@ -477,8 +483,8 @@ def test_the_builtin_suite_is_the_default(tmp_path):
         (["--max-new-tokens", "1"], "--max-new-tokens must be at least 2"),
         (["--max-new-tokens", "300"], "leaves no room for a prompt"),
         (["--limit", "0"], "--limit must be positive"),
-        (["--repeats", "0"], "--repeats must be positive"),
-        (["--measure", "-1"], "--measure must not be negative"),
+        (["--repeats", "0"], "--repeats must be at least 1"),
+        (["--measure", "-1"], "--measure must be at least 0"),
         (["--part", "3/2"], "--part must be I/N"),
         (["--families", "code"], "drop --prompts"),
         (["--prompts", "{tmp}/nowhere.txt"], "cannot read prompts from"),
@@ -487,11 +493,11 @@ def test_the_builtin_suite_is_the_default(tmp_path):
         (["--prompts", "{tmp}/long.txt"], "long.txt, line 1: has 301 tokens; at most 247 fit"),
         (["--groups", "short"], "--groups chooses from the built-in suite; drop --prompts"),
         (["--engine", "spark"], "'spark' is not one of local, ray"),
-        (["--workers", "2"], "--workers needs --engine ray"),
-        (["--ray-address", "auto"], "--ray-address needs --engine ray"),
-        (["--engine", "ray", "--workers", "0"], "workers must be 1 or more, not 0"),
+        (["--workers", "2"], "--workers needs engine ray"),
+        (["--ray-address", "auto"], "--ray-address needs engine ray"),
+        (["--engine", "ray", "--workers", "0"], "--workers must be at least 1"),
         (["--engine", "ray", "--part", "1/2"], "shares the work out by itself; drop --part"),
-        (["--engine", "ray", "--device", "cuda:1"], "--device is cpu or cuda, not cuda:1"),
+        (["--engine", "ray", "--device", "cuda:1"], "device is cpu or cuda, not cuda:1"),
         (["--out", "{tmp}/full"], "exists; name a new folder or remove it first"),
         (["--out", "{tmp}/latin.txt"], "exists; name a new folder or remove it first"),
         (["--drafter", "{tmp}/nowhere"], "is neither a folder nor a hub id"),

@@ -12,9 +12,10 @@ import torch
 from blockpilot_rl.decoding import measuring
 from blockpilot_rl.decoding.calibration import (
     Calibration,
+    CalibrationConfig,
     Check,
     Decoded,
-    _pairs,
+    _choose_decodes,
     describe_device,
     measure_and_check,
 )
@@ -23,6 +24,7 @@ from blockpilot_rl.decoding.latency import SamplingCost
 from blockpilot_rl.decoding.measuring import time_steps
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.progress import no_progress
 from tests.tiny_pair import PROMPTS, encode
 
 SIZES = (1, 2, 8)
@@ -40,7 +42,7 @@ def profile(decoder):
 
 def test_a_calibration_survives_its_file(decoder, profile, tmp_path):
     made = Check((Decoded(2, 10, 20, 0.9, 1.0, 1.0), Decoded(8, 10, 20, 1.05, 1.0, 1.0)), 1)
-    saved = Calibration.of(decoder, profile, made)
+    saved = Calibration.from_decoder(decoder, profile, made)
     saved.save(tmp_path / "profile.json")
     loaded = Calibration.load(tmp_path / "profile.json")
     assert loaded.latency == profile
@@ -68,16 +70,18 @@ def test_errors_of_predictions():
 
 
 def check(decoder, prompts, pairs, **settings):
-    quick = {"contexts": (16, 48), "repeats": 2, "max_new_tokens": 12}
-    return measure_and_check(decoder, SIZES, prompts, pairs, **{**quick, **settings})
+    progress = settings.pop("progress", no_progress)
+    quick = {"contexts": (16, 48), "repeats": 3, "max_new_tokens": 12, "check": pairs}
+    config = CalibrationConfig(arms=SIZES, **{**quick, **settings})
+    return measure_and_check(decoder, prompts, config, progress)
 
 
 def test_real_decodes_are_checked(decoder):
     prompts = [encode(decoder.pair, text) for text in PROMPTS[1:]]
     seen = []
     profile, found = check(decoder, prompts, 7, progress=lambda *at: seen.append(at))
-    assert seen == [(done, 7) for done in range(1, 8)]
-    assert profile.medians["repeats"] == 2
+    assert seen == [("decodes", done, 7) for done in range(8)]
+    assert profile.medians["repeats"] == 3
     assert (len(found.decodes), found.untimed) == (7, 0)
     counts = np.unique([item.block_size for item in found.decodes], return_counts=True)
     assert counts[0].tolist() == list(SIZES)
@@ -98,8 +102,8 @@ def test_decodes_come_between_the_timed_steps(decoder, monkeypatch):
     monkeypatch.setattr(
         measuring, "_time_step", lambda *at: events.append("step") or time_step(*at)
     )
-    check(decoder, [encode(decoder.pair, text) for text in PROMPTS[1:]], 6)
-    assert events == (["step"] * 3 + ["decode"]) * 6
+    check(decoder, [encode(decoder.pair, text) for text in PROMPTS[1:]], 9)
+    assert events == (["step"] * 3 + ["decode"]) * 9
 
 
 def test_a_machine_that_drifts_is_allowed_for(decoder, monkeypatch):
@@ -130,7 +134,7 @@ def test_sampled_decodes_are_checked(decoder, profile, monkeypatch):
     prompts = [encode(decoder.pair, text) for text in PROMPTS[1:3]]
     dear = dataclasses.replace(profile, sampling=SamplingCost((1.0, 0.0), (2.0, 0.5), 0.25))
     monkeypatch.setattr(measuring.StepTimes, "profile", lambda self: dear)
-    used, found = check(decoder, prompts, 12, temperature=1.0, noise_seeds=(3, 5))
+    used, found = check(decoder, prompts, 12, temperature=1.0, seeds=(3, 5))
     assert used is dear
     assert len(found.decodes) + found.untimed == 12
     assert found.to_dict()["temperature"] == 1.0
@@ -163,15 +167,15 @@ def test_texts_without_a_decode_are_counted(trained):
         check(stopping, [encode(trained, PROMPTS[0])], 2, max_new_tokens=4)
 
 
-@pytest.mark.parametrize("pairs", [0, 4])
-def test_too_many_pairs(decoder, pairs):
-    with pytest.raises(BlockPilotError, match="1 texts and 3 block sizes make 1 to 3"):
-        check(decoder, [encode(decoder.pair, "a b")], pairs)
+@pytest.mark.parametrize("prompts", [0, 1])
+def test_too_few_prompts_for_the_check(decoder, prompts):
+    with pytest.raises(BlockPilotError, match="texts and 3 block sizes make 1 to"):
+        check(decoder, [encode(decoder.pair, "a b")] * prompts, 4)
 
 
 @pytest.mark.parametrize(("prompts", "sizes", "count"), [(5, 3, 15), (3, 7, 20), (100, 10, 100)])
 def test_pairs_differ_and_take_turns(prompts, sizes, count):
-    pairs = _pairs(prompts, sizes, count, np.random.default_rng(0))
+    pairs = _choose_decodes(prompts, sizes, count, np.random.default_rng(0))
     assert len({tuple(pair) for pair in pairs.tolist()}) == count
     for column, kinds in zip(pairs.T, (prompts, sizes), strict=True):
         uses = np.bincount(column, minlength=kinds)
@@ -181,9 +185,9 @@ def test_pairs_differ_and_take_turns(prompts, sizes, count):
 
 def test_what_is_no_calibration(tmp_path):
     path = tmp_path / "profile.json"
-    with pytest.raises(BlockPilotError, match=r"make one with scripts/calibrate\.py"):
+    with pytest.raises(BlockPilotError, match=r"make one with `blockpilot calibrate"):
         Calibration.load(path)
-    for text, message in (("{", "cannot be read as JSON"), ("[]", "is no calibration")):
+    for text, message in (("{", "cannot be read as JSON"), ("[]", "is not a calibration")):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(BlockPilotError, match=message):
             Calibration.load(path)
@@ -197,21 +201,21 @@ def test_what_is_no_calibration(tmp_path):
     ("changes", "message"),
     [
         ({"latency": {"medians": None}}, "medians must be an object"),
-        ({"latency": {"medians": {"repeats": 3}}}, "latency.medians needs contexts"),
-        ({"latency": {"medians": {"contexts": []}}}, "latency.medians needs contexts"),
+        ({"latency": {"medians": {"repeats": 3}}}, "medians needs contexts"),
+        ({"latency": {"medians": {"contexts": []}}}, "medians needs contexts"),
         ({"latency": {"medians": {"contexts": [8]}}}, r"medians.draft .* shape \[1, 3\]"),
         ({"latency": {"verify": [[0, 0]] * 3}}, "verify has a pass that takes no time"),
-        ({"latency": {"verify": [[math.inf, 0]] * 3}}, "negative or not finite"),
-        ({"latency": {"verify": [[-1.0, 0]] * 3}}, "negative or not finite"),
-        ({"check": "x"}, "check is not that of a profile: TypeError"),
-        ({"check": {}}, "check is not that of a profile: KeyError: 'interval'"),
+        ({"latency": {"verify": [[math.inf, 0]] * 3}}, "negative, not finite or too large"),
+        ({"latency": {"verify": [[-1.0, 0]] * 3}}, "negative, not finite or too large"),
+        ({"check": "x"}, "check is not the check of a profile: TypeError"),
+        ({"check": {}}, "check is not the check of a profile: KeyError: 'interval'"),
         ({"provenance": None}, "provenance must be an object, not null"),
         ({"dtype": 3}, "dtype must be text, not 3"),
     ],
 )
 def test_a_damaged_calibration_names_its_file(decoder, profile, tmp_path, changes, message):
     path = tmp_path / "profile.json"
-    Calibration.of(decoder, profile, None).save(path)
+    Calibration.from_decoder(decoder, profile, None).save(path)
     values = json.loads(path.read_text(encoding="utf-8"))
     changes = {**changes, "latency": {**values["latency"], **changes.get("latency", {})}}
     path.write_text(json.dumps({**values, **changes}), encoding="utf-8")
@@ -222,7 +226,7 @@ def test_a_damaged_calibration_names_its_file(decoder, profile, tmp_path, change
 def test_a_check_of_a_single_decode_survives_its_file(decoder, profile, tmp_path):
     """It has no interval, for which JSON has no number."""
     made = Check((Decoded(2, 10, 20, 0.9, 1.0, 1.0),))
-    Calibration.of(decoder, profile, made).save(tmp_path / "profile.json")
+    Calibration.from_decoder(decoder, profile, made).save(tmp_path / "profile.json")
     loaded = Calibration.load(tmp_path / "profile.json").check
     assert loaded is not None
     assert np.isnan(loaded["interval"]).all()
@@ -232,7 +236,9 @@ def test_a_check_of_a_single_decode_survives_its_file(decoder, profile, tmp_path
 def test_a_check_that_allowed_for_no_drift_is_read(decoder, profile, tmp_path):
     """As former versions made them; a profile that took minutes is not lost."""
     path = tmp_path / "profile.json"
-    Calibration.of(decoder, profile, Check((Decoded(2, 10, 20, 0.9, 1.0, 1.0),))).save(path)
+    Calibration.from_decoder(decoder, profile, Check((Decoded(2, 10, 20, 0.9, 1.0, 1.0),))).save(
+        path
+    )
     values = json.loads(path.read_text(encoding="utf-8"))
     del values["check"]["unadjusted_error"]
     path.write_text(json.dumps(values), encoding="utf-8")

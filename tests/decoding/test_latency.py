@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from blockpilot_rl.decoding.latency import LatencyProfile, SamplingCost
+from blockpilot_rl.decoding.latency import LatencyProfile, SamplingCost, validate_arms
 from blockpilot_rl.errors import BlockPilotError
 
 PROFILE = LatencyProfile(
@@ -101,9 +101,15 @@ def test_another_cost_of_further_tokens():
         ({"verify": [["a", 0.0]]}, "not a latency profile: ValueError"),
         ({"draft": []}, "needs a line for every block size"),
         ({"verify": [[0.0, 0.0], [0.1, 0.0]]}, "verify has a pass that takes no time"),
-        ({"verify": [[0.1, 0.0], [math.inf, 0.0]]}, "verify has a number that is negative or not"),
-        ({"verify": [[0.1, 0.0], [math.nan, 0.0]]}, "verify has a number that is negative or not"),
-        ({"draft": [[0.0, 0.0], [-0.1, 0.0]]}, "draft has a number that is negative or not"),
+        (
+            {"verify": [[0.1, 0.0], [math.inf, 0.0]]},
+            "verify has a number that is negative, not finite",
+        ),
+        (
+            {"verify": [[0.1, 0.0], [math.nan, 0.0]]},
+            "verify has a number that is negative, not finite",
+        ),
+        ({"draft": [[0.0, 0.0], [-0.1, 0.0]]}, "draft has a number that is negative, not finite"),
         ({"read_prompt": [10**400, 0.0]}, "not a latency profile: OverflowError"),
         ({"block_sizes": [4, 1]}, r"block sizes \[4, 1\] must increase from 1"),
         ({"medians": None}, "medians must be an object"),
@@ -112,7 +118,10 @@ def test_another_cost_of_further_tokens():
         ({"sampling": {"draft": [1]}}, "not a latency profile: KeyError: 'verify'"),
         ({"sampling": [1, 2]}, "not a latency profile: TypeError"),
         ({"sampling": {**COSTS, "verify": [0.1]}}, "not a latency profile: ValueError"),
-        ({"sampling": {**COSTS, "noise": -1}}, "sampling has a number that is negative or not"),
+        (
+            {"sampling": {**COSTS, "noise": -1}},
+            "sampling has a number that is negative, not finite",
+        ),
         ({"sampling": {**COSTS, "draft": [0, math.nan]}}, "sampling has a number that is negative"),
     ],
 )
@@ -123,3 +132,10 @@ def test_what_is_no_profile(change, message):
         lacking = {key: value for key, value in PROFILE.to_dict().items() if key != name}
         with pytest.raises(BlockPilotError, match=f"not a latency profile: KeyError: '{name}'"):
             LatencyProfile.from_dict(lacking)
+
+
+@pytest.mark.parametrize("arms", [(), (1,), (2, 4), (1, 4, 4), (1, 4, 2), (0, 1)])
+def test_arms_are_increasing_from_one(arms):
+    message = "must be two or more increasing block sizes that begin with 1"
+    with pytest.raises(BlockPilotError, match=message):
+        validate_arms(arms)

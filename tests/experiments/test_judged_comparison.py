@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from blockpilot_rl.decoding.latency import DEFAULT_ARMS
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.leakage import shuffle_states
@@ -13,7 +14,6 @@ from blockpilot_rl.evaluation.oracle import oracle_arms
 from blockpilot_rl.experiments.judged_comparison import compare
 from blockpilot_rl.files import write_json
 from blockpilot_rl.reports.tables import language_table, summary_table, temperature_table
-from blockpilot_rl.sweeps.metadata import DEFAULT_ARMS
 from blockpilot_rl.sweeps.table import Sweep
 from tests.evaluation.replicates import mixed, replicated
 from tests.synthetic import synthetic_table

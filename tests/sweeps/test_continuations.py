@@ -128,7 +128,7 @@ def test_parts_make_the_same(recorded, decoder, tmp_path):
 def test_progress(recorded, decoder):
     seen = []
     record(decoder, recorded.folder, progress=lambda *at: seen.append(at))
-    assert seen == [(64, 150), (128, 150), (150, 150)]
+    assert seen == [(0, 150), (64, 150), (128, 150), (150, 150)]
 
 
 def test_dtypes_are_kept(tiny, tmp_path):
@@ -196,7 +196,7 @@ def test_a_shard_that_does_not_tell_its_prompts(recorded, decoder, tmp_path):
     folder = shutil.copytree(recorded.folder, tmp_path / "store")
     broken = folder / "shard-00001.safetensors"
     save_file(load_file(broken), broken)
-    message = rf"{broken} is corrupt \(it does not tell its prompts\); remove it and run again"
+    message = rf"{broken} is corrupt \(it does not name its prompts\); remove it and run again"
     with pytest.raises(BlockPilotError, match=message):
         list(ContinuationStore(folder, PROMPTS, BUDGET).read())
     with pytest.raises(BlockPilotError, match=message):
@@ -301,5 +301,5 @@ def test_a_shard_without_a_claim(recorded, decoder, tmp_path):
 @pytest.mark.parametrize("text", ["{", "[]"])
 def test_a_corrupt_description(decoder, tmp_path, text):
     (tmp_path / "continuations.json").write_text(text)
-    with pytest.raises(BlockPilotError, match=r"continuations\.json is corrupt .*start anew"):
+    with pytest.raises(BlockPilotError, match=r"continuations\.json is corrupt .*start again"):
         record(decoder, tmp_path, PROMPTS[:2])

@@ -7,7 +7,7 @@ import pytest
 
 from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.sweeps.merge import merge, merge_folders
+from blockpilot_rl.sweeps.merge import merge, merge_sweeps
 from blockpilot_rl.sweeps.table import Sweep
 from blockpilot_rl.sweeps.traces import load_traces, save_sweep
 from tests.sweeps.test_table import assert_equal
@@ -115,7 +115,7 @@ def test_folders_with_their_traces(table, tmp_path):
     save_sweep(tmp_path / "a", table, {2: trace_of(table, 2)})
     save_sweep(tmp_path / "b", warm, {})
     save_sweep(tmp_path / "c", sampled(table, 1.0, 4), {7: trace_of(table, 7)})
-    merged = merge_folders([tmp_path / name for name in "abc"], tmp_path / "all")
+    merged = merge_sweeps([tmp_path / name for name in "abc"], tmp_path / "all")
     loaded = Sweep.load(tmp_path / "all")
     assert_equal(loaded, merged)
     found = load_traces(tmp_path / "all", loaded)

@@ -12,9 +12,9 @@ from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.prompts import Prompt
-from blockpilot_rl.sweeps.collect import Collection, SweepConfig
 from blockpilot_rl.sweeps.continuations import ContinuationStore
 from blockpilot_rl.sweeps.ray_engine import RayConfig, ShardWorker, record_on_ray, share_out
+from blockpilot_rl.sweeps.shards import Recording, SweepConfig
 from tests.tiny_pair import save_tiny_pair
 
 CONFIG = SweepConfig(arms=(1, 2, 8, 16), max_new_tokens=9, trace=5)
@@ -36,60 +36,60 @@ def decoder(load):
     return Decoder(load())
 
 
-def collection_in(decoder, folder) -> Collection:
+def recording_in(decoder, folder) -> Recording:
     """Three shards."""
     store = ContinuationStore(folder / "answers", PROMPTS, CONFIG.max_new_tokens, *SAMPLED)
-    return Collection(decoder, store, CONFIG, folder)
+    return Recording(decoder, store, CONFIG, folder)
 
 
 @pytest.fixture(scope="module")
 def local(decoder, tmp_path_factory):
     """What a recording in this process writes."""
-    collection = collection_in(decoder, tmp_path_factory.mktemp("local"))
-    collection.store.record(decoder.pair, decoder.target, decoder.layer_ids)
-    collection.replay_shards()
-    return contents(collection)
+    recording = recording_in(decoder, tmp_path_factory.mktemp("local"))
+    recording.store.record(decoder.pair, decoder.target, decoder.layer_ids)
+    recording.replay_shards()
+    return contents(recording)
 
 
-def contents(collection):
-    paths = [path for path in collection.folder.rglob("*") if path.is_file()]
-    return {str(path.relative_to(collection.folder)): path.read_bytes() for path in paths}
+def contents(recording):
+    paths = [path for path in recording.folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(recording.folder)): path.read_bytes() for path in paths}
 
 
-def worker_of(collection, load) -> ShardWorker:
-    return ShardWorker(load, collection.store, collection.config, collection.folder, threads=1)
+def worker_of(recording, load) -> ShardWorker:
+    return ShardWorker(load, recording.store, recording.config, recording.folder, threads=1)
 
 
-def claimed(collection) -> Collection:
-    decoder = collection.decoder
-    collection.store.open(decoder.pair, decoder.target, decoder.layer_ids)
-    collection.claim()
-    return collection
+def claimed(recording) -> Recording:
+    decoder = recording.decoder
+    recording.store.open(decoder.pair, decoder.target, decoder.layer_ids)
+    recording.claim()
+    return recording
 
 
 def test_workers_write_what_one_process_writes(decoder, load, local, tmp_path):
     """Two of them, each with a copy of the pair, and in another order."""
-    collection = claimed(collection_in(decoder, tmp_path))
-    first, second = (worker_of(collection, load) for _ in range(2))
+    recording = claimed(recording_in(decoder, tmp_path))
+    first, second = (worker_of(recording, load) for _ in range(2))
     first.record(2)
-    assert [collection.is_recorded(index) for index in range(3)] == [False, False, True]
+    assert [recording.is_recorded(index) for index in range(3)] == [False, False, True]
     second.record(0)
     first.record(1)
-    assert contents(collection) == local
+    assert contents(recording) == local
 
 
 def test_a_recorded_shard_stays(decoder, load, tmp_path):
-    collection = claimed(collection_in(decoder, tmp_path))
-    worker_of(collection, load).record(2)
+    recording = claimed(recording_in(decoder, tmp_path))
+    worker_of(recording, load).record(2)
     times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*shard*")}
     assert len(times) == 2
-    worker_of(collection, load).record(2)
+    worker_of(recording, load).record(2)
     assert {path: path.stat().st_mtime_ns for path in times} == times
 
 
 def test_folders_that_nodes_do_not_share(decoder, load, tmp_path):
     """A worker that does not see the claims writes nothing: nobody would find it."""
-    worker = worker_of(collection_in(decoder, tmp_path / "elsewhere"), load)
+    worker = worker_of(recording_in(decoder, tmp_path / "elsewhere"), load)
     with pytest.raises(BlockPilotError, match="must lie on storage that all nodes share"):
         worker.record(0)
     assert list(tmp_path.iterdir()) == []
@@ -97,10 +97,10 @@ def test_folders_that_nodes_do_not_share(decoder, load, tmp_path):
 
 def test_a_worker_with_another_pair(decoder, tiny, tmp_path):
     """Such as another revision of the same hub id, in the cache of one node."""
-    collection = claimed(collection_in(decoder, tmp_path))
+    recording = claimed(recording_in(decoder, tmp_path))
     with pytest.raises(BlockPilotError, match="with other fingerprint"):
-        worker_of(collection, partial(load_pair, *tiny)).record(0)
-    assert not any(collection.is_recorded(index) for index in range(3))
+        worker_of(recording, partial(load_pair, *tiny)).record(0)
+    assert not any(recording.is_recorded(index) for index in range(3))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_no_workers():
 def test_without_ray(decoder, load, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(BlockPilotError, match=r"needs Ray: pip install 'blockpilot-rl\[ray\]'"):
-        record_on_ray(load, collection_in(decoder, tmp_path), RayConfig())
+        record_on_ray(load, recording_in(decoder, tmp_path), RayConfig())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -160,14 +160,14 @@ def cluster():
 @pytest.mark.usefixtures("cluster")
 def test_a_cluster_writes_what_one_process_writes(decoder, load, local, tmp_path, capsys):
     """Beginning with a shard that this process has recorded; and again, with nothing to do."""
-    collection = claimed(collection_in(decoder, tmp_path))
-    worker_of(collection, load).record(1)
+    recording = claimed(recording_in(decoder, tmp_path))
+    worker_of(recording, load).record(1)
     seen = []
-    record_on_ray(load, collection, RayConfig(), lambda *at: seen.append(at))
-    assert contents(collection) == local
+    record_on_ray(load, recording, RayConfig(), lambda *at: seen.append(at))
+    assert contents(recording) == local
     assert seen == [(1, 3), (2, 3), (3, 3)]
     assert capsys.readouterr().out == ""
-    record_on_ray(partial(os._exit, 3), collection, RayConfig(), lambda *at: seen.append(at))
+    record_on_ray(partial(os._exit, 3), recording, RayConfig(), lambda *at: seen.append(at))
     assert seen[3:] == [(3, 3)]
 
 
@@ -185,21 +185,21 @@ def test_a_cluster_writes_what_one_process_writes(decoder, load, local, tmp_path
     ],
 )
 def test_a_worker_that_fails_is_told_in_one_line(decoder, tmp_path, broken, message):
-    collection = collection_in(decoder, tmp_path)
+    recording = recording_in(decoder, tmp_path)
     with pytest.raises(BlockPilotError) as no:
-        record_on_ray(broken, collection, RayConfig(workers=1))
+        record_on_ray(broken, recording, RayConfig(workers=1))
     text = str(no.value)
     assert text.startswith(message)
     assert "\n" not in text
-    assert text.endswith("finished shards are kept, and the same command goes on from them")
-    assert not any(collection.is_recorded(index) for index in range(3))
+    assert text.endswith("finished shards are kept, and the same command resumes from them")
+    assert not any(recording.is_recorded(index) for index in range(3))
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
 def test_more_workers_than_slots(decoder, load, tmp_path):
     with pytest.raises(BlockPilotError, match="has 2 CPUs, too few for 3 workers"):
-        record_on_ray(load, collection_in(decoder, tmp_path), RayConfig(workers=3))
+        record_on_ray(load, recording_in(decoder, tmp_path), RayConfig(workers=3))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -207,6 +207,6 @@ def test_more_workers_than_slots(decoder, load, tmp_path):
 def test_a_cluster_that_cannot_be_reached(decoder, load, tmp_path):
     pytest.importorskip("ray")
     with pytest.raises(BlockPilotError, match="no connection to Ray at ray://127") as no:
-        record_on_ray(load, collection_in(decoder, tmp_path), RayConfig("ray://127.0.0.1:1"))
+        record_on_ray(load, recording_in(decoder, tmp_path), RayConfig("ray://127.0.0.1:1"))
     assert "\n" not in str(no.value)
     assert list(tmp_path.iterdir()) == []

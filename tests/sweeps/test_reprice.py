@@ -119,7 +119,9 @@ def test_repricing_twice_remembers_how_it_was_recorded():
 def test_a_foreign_pair_and_a_missing_arm():
     table = synthetic_table(5)
     foreign = dataclasses.replace(OTHER_DEVICE, fingerprint="f" * 16, target="other")
-    with pytest.raises(BlockPilotError, match=r"pair other with synthetic-drafter \(f{16}\)"):
+    with pytest.raises(
+        BlockPilotError, match=r"profile is of other with synthetic-drafter \(f{16}\)"
+    ):
         reprice(table, foreign)
     short = LatencyProfile(ARMS[:3], FLAT.draft[:3], FLAT.verify[:3], (0.0, 0.0), {})
     with pytest.raises(BlockPilotError, match="block size 8 is not in the latency profile"):

@@ -11,7 +11,7 @@ import pytest
 
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.sweeps import table as module
-from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, Sweep, validate_arms
+from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, Sweep
 from tests.evaluation.replicates import mixed
 from tests.synthetic import ARMS, synthetic_table
 
@@ -119,13 +119,6 @@ def test_unknown_arms():
         table.arm_index(3)
     with pytest.raises(BlockPilotError, match="begin with 1"):
         table.select_arms((2, 4))
-
-
-@pytest.mark.parametrize("arms", [(), (1,), (2, 4), (1, 4, 4), (1, 4, 2), (0, 1)])
-def test_arms_are_increasing_from_one(arms):
-    message = "must be two or more increasing block sizes that begin with 1"
-    with pytest.raises(BlockPilotError, match=message):
-        validate_arms(arms)
 
 
 def test_saving_is_atomic_and_does_not_overwrite(tmp_path):

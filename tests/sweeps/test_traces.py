@@ -115,8 +115,8 @@ def with_first(value):
         ("accepted_1", with_first(2), "emits no token, more than its block"),
         ("accepted_16", lambda a: with_first(2)(a[::-1])[::-1], "past the end"),
         ("confidences", lambda a: a[:-1], "confidences for"),
-        ("confidences", with_first(np.nan), "no probability"),
-        ("confidences", with_first(1.5), "no probability"),
+        ("confidences", with_first(np.nan), "not a probability"),
+        ("confidences", with_first(1.5), "not a probability"),
     ],
 )
 def test_a_broken_row_is_named(folder, table, column, value, message):
@@ -176,7 +176,9 @@ def test_traces_of_rows_that_the_sweep_lacks(folder, table, tmp_path):
     other = dataclasses.replace(table, rows=table.rows.assign(id=ids))
     save_sweep(tmp_path / "other", other, {row: trace_of(other, row) for row in ROWS})
     shutil.copy(tmp_path / "other" / TRACE_FILE, folder)
-    with pytest.raises(BlockPilotError, match=r"trace\.parquet: 3 traces are of no row of sweep"):
+    with pytest.raises(
+        BlockPilotError, match=r"trace\.parquet: 3 traces belong to no row of sweep"
+    ):
         load_traces(folder, table)
     save_sweep(tmp_path / "again", table, {row: trace_of(table, row) for row in ROWS})
     change(tmp_path / "again", "seed", lambda seed: seed + 1)

@@ -18,8 +18,8 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.prompts import Prompt
 from blockpilot_rl.sweeps.assemble import assemble, measure_rows
-from blockpilot_rl.sweeps.collect import Collection, SweepConfig
 from blockpilot_rl.sweeps.continuations import ContinuationStore
+from blockpilot_rl.sweeps.shards import Recording, SweepConfig
 from blockpilot_rl.sweeps.table import Sweep
 from blockpilot_rl.sweeps.traces import load_traces, save_sweep
 from tests.sweeps.test_table import assert_equal
@@ -46,31 +46,31 @@ def decoder(trained):
 
 
 def calibration(decoder, **changes) -> Calibration:
-    whole = Calibration.of(decoder, PROFILE, None)
+    whole = Calibration.from_decoder(decoder, PROFILE)
     return dataclasses.replace(whole, dtype="bfloat16", device="a device", **changes)
 
 
-def collection_in(decoder, folder, prompts=PROMPTS, config=CONFIG, sampled=()) -> Collection:
+def recording_in(decoder, folder, prompts=PROMPTS, config=CONFIG, sampled=()) -> Recording:
     store = ContinuationStore(folder / "answers", prompts, config.max_new_tokens, *sampled)
-    return Collection(decoder, store, config, folder)
+    return Recording(decoder, store, config, folder)
 
 
-def collect(decoder, folder, part=(0, 1), **options) -> Collection:
-    collection = collection_in(decoder, folder, **options)
-    collection.store.record(decoder.pair, decoder.target, decoder.layer_ids, part)
-    collection.replay_shards()
-    return collection
+def collect(decoder, folder, part=(0, 1), **options) -> Recording:
+    recording = recording_in(decoder, folder, **options)
+    recording.store.record(decoder.pair, decoder.target, decoder.layer_ids, part)
+    recording.replay_shards()
+    return recording
 
 
 @pytest.fixture(scope="module")
-def collection(decoder, tmp_path_factory):
+def recording(decoder, tmp_path_factory):
     """Two shards."""
     return collect(decoder, tmp_path_factory.mktemp("collect"))
 
 
 @pytest.fixture(scope="module")
-def table(collection, decoder):
-    return assemble(collection, calibration(decoder))
+def table(recording, decoder):
+    return assemble(recording, calibration(decoder))
 
 
 @pytest.fixture(scope="module")
@@ -154,14 +154,14 @@ def test_traced_rows_are_those_of_replay(table, decoder, tmp_path):
     assert len(whole.traces(traced)) == len(table)
 
 
-def test_a_calibration_of_another_pair_or_without_an_arm(collection, decoder):
+def test_a_calibration_of_another_pair_or_without_an_arm(recording, decoder):
     with pytest.raises(
         BlockPilotError, match=r"profile is of target with trained \(feed\), not of"
     ):
-        assemble(collection, calibration(decoder, fingerprint="feed"))
+        assemble(recording, calibration(decoder, fingerprint="feed"))
     fewer = LatencyProfile((1, 2), PROFILE.draft[:2], PROFILE.verify[:2], (0.0, 0.0), {})
     with pytest.raises(BlockPilotError, match="block size 4 is not in the latency profile"):
-        assemble(collection, calibration(decoder, latency=fewer))
+        assemble(recording, calibration(decoder, latency=fewer))
 
 
 def test_seconds_are_the_profiles(table):
@@ -210,9 +210,9 @@ def test_what_was_saved_is_loaded(table, tmp_path):
 
 @pytest.mark.parametrize("missing", ["shard-00000.parquet", "shard-00001.parquet"])
 def test_a_run_killed_between_shards_ends_in_the_same_table(
-    collection, table, decoder, tmp_path, missing
+    recording, table, decoder, tmp_path, missing
 ):
-    folder = shutil.copytree(collection.folder, tmp_path / "sweep")
+    folder = shutil.copytree(recording.folder, tmp_path / "sweep")
     (folder / missing).unlink()
     (folder / "answers" / "shard-00001.safetensors").unlink()
     resumed = assemble(collect(decoder, folder), calibration(decoder))
@@ -221,7 +221,7 @@ def test_a_run_killed_between_shards_ends_in_the_same_table(
 
 def test_parts_end_in_the_same_table(table, decoder, tmp_path):
     for part in ((1, 2), (0, 2)):
-        store = collection_in(decoder, tmp_path).store
+        store = recording_in(decoder, tmp_path).store
         store.record(decoder.pair, decoder.target, decoder.layer_ids, part)
     again = assemble(collect(decoder, tmp_path), calibration(decoder))
     assert_equal(without_origin(again), without_origin(table))
@@ -232,32 +232,32 @@ def test_parts_end_in_the_same_table(table, decoder, tmp_path):
     [
         ({"prompts": PROMPTS[:-1]}, "with other prompts;"),
         ({"config": dataclasses.replace(CONFIG, arms=(1, 2))}, "with other arms;"),
-        ({"config": dataclasses.replace(CONFIG, groups=("prompt",))}, "with other groups;"),
+        ({"config": dataclasses.replace(CONFIG, state_groups=("prompt",))}, "with other groups;"),
         ({"config": dataclasses.replace(CONFIG, max_new_tokens=9)}, "other max_new_tokens;"),
         ({"config": dataclasses.replace(CONFIG, trace=3)}, "with other trace;"),
         ({"sampled": (SAMPLING, (0,))}, "with other sampling;"),
     ],
 )
-def test_foreign_shards_are_refused(collection, decoder, changes, message):
-    other = collection_in(decoder, collection.folder, **changes)
+def test_foreign_shards_are_refused(recording, decoder, changes, message):
+    other = recording_in(decoder, recording.folder, **changes)
     for action in (other.replay_shards, other.frame):
         with pytest.raises(BlockPilotError, match=message):
             action()
 
 
-def test_shards_of_another_drafter_are_refused(collection, tiny):
-    other = collection_in(Decoder(load_pair(*tiny)), collection.folder)
+def test_shards_of_another_drafter_are_refused(recording, tiny):
+    other = recording_in(Decoder(load_pair(*tiny)), recording.folder)
     with pytest.raises(BlockPilotError, match="with other fingerprint;"):
         other.replay_shards()
 
 
-def test_missing_shards(collection, decoder, tmp_path):
+def test_missing_shards(recording, decoder, tmp_path):
     with pytest.raises(BlockPilotError, match="lacks 2 of 2 shards"):
-        collection_in(decoder, tmp_path).replay_shards()
-    folder = shutil.copytree(collection.folder, tmp_path / "sweep")
+        recording_in(decoder, tmp_path).replay_shards()
+    folder = shutil.copytree(recording.folder, tmp_path / "sweep")
     (folder / "shard-00001.parquet").unlink()
     with pytest.raises(BlockPilotError, match="lacks 1 of 2 shards; run the same command again"):
-        assemble(collection_in(decoder, folder), calibration(decoder))
+        assemble(recording_in(decoder, folder), calibration(decoder))
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_a_shard_of_another_drafter(warm, decoder, tiny, tmp_path, kind):
     """Of the same prompts, answers and arms, and copied in."""
     other = Decoder(dataclasses.replace(load_pair(*tiny), stop_token_ids=(2,)))
     store = dataclasses.replace(warm.store, folder=tmp_path / "other" / "answers")
-    foreign = Collection(other, store, warm.config, tmp_path / "other")
+    foreign = Recording(other, store, warm.config, tmp_path / "other")
     store.record(other.pair, other.target, other.layer_ids)
     foreign.replay_shards()
     folder = shutil.copytree(warm.folder, tmp_path / "sweep")
@@ -319,17 +319,17 @@ def test_a_shard_without_a_claim(warm, decoder, tmp_path, kind):
         again.traces(assemble(again, calibration(decoder)))
 
 
-def test_what_killed_writes_have_left_is_removed(collection, tmp_path):
-    folder = shutil.copytree(collection.folder, tmp_path / "sweep")
+def test_what_killed_writes_have_left_is_removed(recording, tmp_path):
+    folder = shutil.copytree(recording.folder, tmp_path / "sweep")
     for name in ("shard-00001.parquet", "trace-00000.parquet"):
         (folder / f".0123abcd-{name}").write_bytes(b"half a shard")
-    dataclasses.replace(collection, folder=folder).replay_shards()
+    dataclasses.replace(recording, folder=folder).replay_shards()
     assert list(folder.glob(".*")) == []
 
 
-def test_a_shard_with_rows_too_few_or_of_other_work(collection, decoder, tmp_path):
-    folder = shutil.copytree(collection.folder, tmp_path / "sweep")
-    again = dataclasses.replace(collection, folder=folder)
+def test_a_shard_with_rows_too_few_or_of_other_work(recording, decoder, tmp_path):
+    folder = shutil.copytree(recording.folder, tmp_path / "sweep")
+    again = dataclasses.replace(recording, folder=folder)
     path = folder / "shard-00001.parquet"
     rows = pq.read_table(path)
     pq.write_table(rows.slice(1), path)
@@ -364,10 +364,10 @@ def test_a_corrupt_shard_is_named_in_one_line(warm, decoder, tmp_path, name, kee
     assert read()
 
 
-def test_progress(collection, decoder):
+def test_progress(recording, decoder):
     seen = []
-    collection.replay_shards(lambda *at: seen.append(at))
-    assert seen == [(64, 70), (70, 70)]
+    recording.replay_shards(lambda *at: seen.append(at))
+    assert seen == [(0, 70), (64, 70), (70, 70)]
 
 
 def test_measured_rows(table, decoder):
@@ -416,22 +416,22 @@ def test_measured_rows_were_warmed_up(table, warm, decoder, warmed):
 def test_nothing_to_record(trained, tmp_path):
     """Every text ends with its first token."""
     silent = Decoder(dataclasses.replace(trained, stop_token_ids=tuple(range(64))))
-    collection = collect(silent, tmp_path, prompts=PROMPTS[:3])
+    recording = collect(silent, tmp_path, prompts=PROMPTS[:3])
     with pytest.raises(BlockPilotError, match="every prompt ended with its first token"):
-        assemble(collection, calibration(silent))
+        assemble(recording, calibration(silent))
 
 
 def test_a_target_alone_cannot_be_swept(trained, tmp_path):
     alone = Decoder(dataclasses.replace(trained, drafter=None))
     with pytest.raises(BlockPilotError, match="a sweep needs a drafter"):
-        collection_in(alone, tmp_path)
+        recording_in(alone, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"arms": (2, 4)}, "begin with 1"),
-        ({"max_new_tokens": 1}, "must be at least 2, not 1"),
+        ({"max_new_tokens": 1}, "max_new_tokens must be at least 2, got 1"),
         ({"trace": -1}, "must be 0 \\(off\\) or more"),
     ],
 )
@@ -440,7 +440,7 @@ def test_bad_configs(settings, message):
         SweepConfig(**settings)
 
 
-def test_shards_are_readable_tables(collection):
-    frame = pd.read_parquet(collection.folder / "shard-00001.parquet")
+def test_shards_are_readable_tables(recording):
+    frame = pd.read_parquet(recording.folder / "shard-00001.parquet")
     assert len(frame) == 6
     assert {f"accepted_{arm}" for arm in ARMS} <= set(frame)

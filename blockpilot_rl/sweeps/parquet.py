@@ -1,4 +1,4 @@
-"""The Parquet form of a sweep's rows: its columns, and reading them with errors by row."""
+"""The Parquet files of a sweep: their columns, and checks that name the row of an error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCALARS = (
 """Columns with one value per row."""
 
 KEY = ["id", "temperature", "seed"]
-"""Columns that tell rows apart."""
+"""Columns that identify a row."""
 
 Key = tuple[str, float, int]
 """Prompt id, temperature and seed of a row."""
@@ -52,28 +52,35 @@ _KINDS = {
 def read_parquet(
     path: Path, filled: Sequence[str], others: Sequence[str] = (), claim: str | None = None
 ) -> pd.DataFrame:
-    """Read a Parquet file.
+    """Read a Parquet file as a data frame with the index 0..n-1, in the order of the file.
+
+    An index that pandas has stored in the file is read as plain columns, so that row numbers in
+    messages are those of the file.
 
     Args:
         path: The file.
-        filled: Columns that it must have, with a value in every row.
-        others: Further columns that it must have.
-        claim: Digest of the claim that it must have been made under; None for any.
+        filled: Columns that must be there, with a value in every row.
+        others: Further columns that must be there.
+        claim: Digest of the claim under which the file must have been written; None for any.
 
     Raises:
-        BlockPilotError: If it is missing, corrupt or of other work, lacks a column or a value, or a
-            column is of a wrong type.
+        BlockPilotError: If the file is missing, corrupt or part of other work, or a column is
+            missing, repeated, incomplete or of the wrong type.
     """
     try:
         table = pq.read_table(path)
-        frame: pd.DataFrame = table.to_pandas()
+        found = table.column_names
+        repeated = [name for name in (*filled, *others) if found.count(name) > 1]
+        if repeated:
+            raise BlockPilotError(f"{path} has several columns {repeated[0]}; keep one")
+        frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
     except FileNotFoundError:
         raise BlockPilotError(f"{path.parent} has no {path.name}") from None
     except (OSError, pa.ArrowException) as error:
         raise BlockPilotError(f"{path} is corrupt: {one_line(error)}") from error
     if claim is not None:
-        found = (table.schema.metadata or {}).get(CLAIM.encode())
-        check_claim(path, None if found is None else found.decode(), claim)
+        digest = (table.schema.metadata or {}).get(CLAIM.encode())
+        check_claim(path, None if digest is None else digest.decode(), claim)
     missing = [name for name in (*filled, *others) if name not in frame]
     if missing:
         raise BlockPilotError(f"{path} lacks the columns {missing}")
@@ -88,7 +95,7 @@ def read_parquet(
 
 
 def keys_of(frame: pd.DataFrame) -> list[Key]:
-    """Key of each row."""
+    """The key of each row."""
     return list(zip(*(frame[name].to_list() for name in KEY), strict=True))
 
 
@@ -98,8 +105,8 @@ def write_parquet(path: Path, table: pa.Table, claim: str | None = None, **optio
     Args:
         path: The file.
         table: Its rows.
-        claim: Digest of the claim that it is made under, which its metadata then tell.
-        **options: Of pyarrow's writer.
+        claim: Digest of the claim under which the file is written; it goes into the metadata.
+        **options: Options of pyarrow's writer.
     """
     if claim is not None:
         table = table.replace_schema_metadata({**(table.schema.metadata or {}), CLAIM: claim})
@@ -107,16 +114,16 @@ def write_parquet(path: Path, table: pa.Table, claim: str | None = None, **optio
 
 
 def _check_column(path: Path, name: str, column: pa.ChunkedArray) -> None:
-    """Check what a column holds.
+    """Check the type of a column.
 
     Raises:
-        BlockPilotError: If it is of a wrong type, or whole numbers in its lists are empty.
+        BlockPilotError: If the type is wrong, or a list of whole numbers has an empty element.
     """
     kind = _KINDS[re.sub(r"_\d+$", "", name)]
     if not _holds(column.type, kind):
         raise BlockPilotError(
             f"{path}: column {name} must hold {kind}, not {column.type}; "
-            "record it again with scripts/collect_sweep.py"
+            "record it again with `blockpilot collect-sweep`"
         )
     if kind == "lists of whole numbers" and pc.list_flatten(column).null_count:
         raise BlockPilotError(f"{path}: column {name} has a list with an empty element")
@@ -128,7 +135,7 @@ def _holds(found: pa.DataType, kind: str) -> bool:
     if kind.startswith("lists of "):
         if not (types.is_list(found) or types.is_large_list(found)):
             return False
-        # A column of empty lists may know no type of its elements.
+        # A column of empty lists may have no element type.
         element = found.value_type
         return types.is_null(element) or _holds(element, kind.removeprefix("lists of "))
     if kind == "text":

@@ -1,14 +1,14 @@
-"""Record a sweep: the state of every prompt and the outcome of every arm.
+"""Shards of a recording: the state of every prompt and the outcome of every block size.
 
-The target answers each prompt once, or once with each seed; every arm is then replayed from that
-answer, shard by shard. Shards are written atomically, so a run that was killed goes on with the
-first missing one and ends in the same table.
+The target answers each prompt once, or once with each seed. All block sizes are then replayed from
+that answer, shard by shard. Shards are written atomically, so a recording that was killed resumes
+with the first missing shard and ends in the same sweep.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,60 +24,84 @@ from blockpilot_rl.decoding.acceptance import is_repetitive
 from blockpilot_rl.decoding.batched import Continuation
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.drafting import Blocks
+from blockpilot_rl.decoding.latency import DEFAULT_ARMS, validate_arms
 from blockpilot_rl.decoding.replay import Trace, replay, trace
-from blockpilot_rl.decoding.state import GROUPS, compute_state
+from blockpilot_rl.decoding.state import GROUPS, compute_state, validate_groups
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_write, remove_leftovers
+from blockpilot_rl.options import check_options, option
 from blockpilot_rl.prompts import Prompt, policy_split
 from blockpilot_rl.sweeps.claims import claim, claim_digest
-from blockpilot_rl.sweeps.continuations import ContinuationStore, Progress, Shard
-from blockpilot_rl.sweeps.frames import SCALARS, Key, read_parquet, write_parquet
-from blockpilot_rl.sweeps.metadata import DEFAULT_ARMS, validate_arms
+from blockpilot_rl.sweeps.continuations import ContinuationStore, Shard
+from blockpilot_rl.sweeps.parquet import SCALARS, Key, read_parquet, write_parquet
 from blockpilot_rl.sweeps.table import Sweep
 from blockpilot_rl.sweeps.traces import read_traces, write_traces
 
 CLAIM_FILE = "description.json"
-"""File in a recording's folder that says what its shards are made from."""
+"""The claim of a recording's folder."""
 
 
-@dataclass(frozen=True)
+def parse_trace(text: str) -> int | Literal["all"]:
+    """Read the number of prompts to trace, or `all`.
+
+    Raises:
+        BlockPilotError: If the text is neither.
+    """
+    if text == "all":
+        return "all"
+    if not text.isdecimal():
+        raise BlockPilotError(f"must be a number of prompts or all, not {text!r}")
+    return int(text)
+
+
+@dataclass(frozen=True, kw_only=True)
 class SweepConfig:
-    """What to record.
+    """The contents of a sweep.
 
     Attributes:
         arms: Block sizes, increasing from 1.
-        max_new_tokens: Budget of each continuation.
-        groups: State groups to record.
-        trace: Prompts of each split to trace, the first ones, or `all`; 0 traces none.
+        max_new_tokens: Budget of each answer.
+        state_groups: State groups to record.
+        trace: Number of prompts of each split to trace, the first ones, or `"all"`; 0 for none.
     """
 
-    arms: tuple[int, ...] = DEFAULT_ARMS
-    max_new_tokens: int = 128
-    groups: tuple[str, ...] = GROUPS
-    trace: int | Literal["all"] = 0
+    arms: tuple[int, ...] = option(DEFAULT_ARMS, metavar="1,B,…", help="block sizes")
+    max_new_tokens: int = option(128, minimum=2, help="budget of each answer")
+    state_groups: tuple[str, ...] = option(
+        GROUPS, metavar="A,B", help="state groups to record for policies"
+    )
+    trace: int | Literal["all"] = option(
+        0,
+        nargs="?",
+        const="all",
+        metavar="N",
+        parse=parse_trace,
+        help="also record what every position would accept, for the first N prompts of each split; "
+        "without a number, for all",
+    )
 
     def __post_init__(self) -> None:
         """Check the values.
 
         Raises:
-            BlockPilotError: If one is out of range.
+            BlockPilotError: If a value is out of range.
         """
+        check_options(self)
         validate_arms(self.arms)
-        if self.max_new_tokens < 2:
-            raise BlockPilotError(f"max_new_tokens must be at least 2, not {self.max_new_tokens}")
+        validate_groups(self.state_groups)
         if self.trace != "all" and self.trace < 0:
             raise BlockPilotError(f"trace must be 0 (off) or more, not {self.trace}")
 
 
 @dataclass(frozen=True)
-class Collection:
+class Recording:
     """A sweep that is being recorded.
 
     Attributes:
         decoder: The pair's decoder.
         store: The target's answers.
-        config: What to record.
-        folder: Where the replayed shards go.
+        config: The contents of the sweep.
+        folder: Folder of the replayed shards.
     """
 
     decoder: Decoder
@@ -86,22 +110,22 @@ class Collection:
     folder: Path
 
     def __post_init__(self) -> None:
-        """Check that the pair can be swept.
+        """Check that the pair can be recorded.
 
         Raises:
-            BlockPilotError: If it has no drafter.
+            BlockPilotError: If the pair has no drafter.
         """
         if self.decoder.drafter is None:
             raise BlockPilotError("a sweep needs a drafter; this pair has none")
 
     @property
     def shards(self) -> list[Path]:
-        """Files of all replayed shards, one per shard of answers."""
+        """Paths of all replayed shards, one per shard of answers."""
         return [self.shard(index) for index in range(len(self.store.shards))]
 
     @property
     def claim_file(self) -> Path:
-        """Says what the shards are made from."""
+        """The claim: a JSON file that describes what the shards are made from."""
         return self.folder / CLAIM_FILE
 
     @property
@@ -110,16 +134,16 @@ class Collection:
         return claim_digest(self.claim_file)
 
     def shard(self, index: int) -> Path:
-        """File of one replayed shard."""
+        """Path of one replayed shard."""
         return self.folder / f"{self.store.shard(index).stem}.parquet"
 
     def is_recorded(self, index: int) -> bool:
-        """Whether one shard is answered and replayed."""
+        """Whether the answers of one shard are there and replayed."""
         return self.store.shard(index).exists() and self._is_replayed(index)
 
     @cached_property
     def traced(self) -> frozenset[str]:
-        """Ids of the prompts whose answers are traced."""
+        """Ids of the prompts to trace."""
         seen: Counter[str] = Counter()
         ids = []
         for prompt in self.store.prompts:
@@ -130,10 +154,10 @@ class Collection:
         return frozenset(ids)
 
     def claim(self) -> None:
-        """Mark the folder as this sweep's, or check that it is.
+        """Claim the folder for this recording, or check that it is claimed already.
 
         Raises:
-            BlockPilotError: If it holds shards of another sweep.
+            BlockPilotError: If the folder holds shards of another recording.
         """
         pair, config = self.decoder.pair, self.config
         description: dict[str, Any] = {
@@ -142,59 +166,63 @@ class Collection:
             "prompts": [prompt.id for prompt in self.store.prompts],
             "arms": list(config.arms),
             "max_new_tokens": config.max_new_tokens,
-            "groups": list(config.groups),
+            "groups": list(config.state_groups),
             "trace": config.trace,
             "sampling": self.store.describe_sampling(),
             "template": dict(pair.template or {}),
         }
         claim(self.claim_file, description)
 
-    def replay_shards(self, progress: Progress = lambda done, total: None) -> None:
-        """Replay every arm on the answers that have not been replayed yet.
+    def replay_shards(
+        self, progress: Callable[[int, int], None] = lambda done, total: None
+    ) -> None:
+        """Replay every block size on the answers that have not been replayed yet.
 
-        No other process may be at work on the same shards.
+        No other process may work on the same shards.
 
         Args:
             progress: Called with the finished answers and their total.
 
         Raises:
-            BlockPilotError: If answers are missing, or the folder holds shards of another sweep.
+            BlockPilotError: If answers are missing, or the folder holds shards of another
+                recording.
         """
         self.claim()
         self.store.check_complete()
         self.remove_leftovers()
+        progress(0, self.store.size)
         for index in range(len(self.shards)):
             self.replay_shard(index)
             progress(self.store.answers_through(index), self.store.size)
 
     def replay_shard(self, index: int) -> None:
-        """Replay every arm on the answers of one shard, unless they have been replayed.
+        """Replay every block size on the answers of one shard, unless that is done.
 
         Args:
-            index: Which shard, counted from 0.
+            index: Number of the shard, from 0.
 
         Raises:
-            BlockPilotError: If its answers are missing, corrupt or of other work.
+            BlockPilotError: If its answers are missing, corrupt or part of other work.
         """
         if self._is_replayed(index):
             return
         traces, frame = self._record(self.store.read_shard(index))
         path = self.shard(index)
-        # A shard is finished when its rows are there, so its traces come first.
+        # A shard with rows counts as finished, so its traces are written first.
         with atomic_write(_trace_file(path)) as partial:
             write_traces(partial, self.config.arms, traces, self.digest)
         with atomic_write(path) as partial:
             write_parquet(partial, pa.Table.from_pandas(frame), self.digest)
 
     def remove_leftovers(self) -> None:
-        """Remove what killed writes of shards have left; no other process may be at work on any."""
+        """Remove temporary files of killed writes. No other process may work on the shards."""
         remove_leftovers([*self.shards, *map(_trace_file, self.shards)])
 
     def frame(self) -> pd.DataFrame:
         """All replayed rows, in the order of the prompts and the seeds.
 
         Raises:
-            BlockPilotError: If shards are missing, corrupt or of another sweep.
+            BlockPilotError: If shards are missing, corrupt or part of another recording.
         """
         self._check_shards()
         arms = [f"accepted_{arm}" for arm in self.config.arms]
@@ -210,11 +238,11 @@ class Collection:
         )
         return pd.concat(frames).set_index(["id", "seed"]).loc[order].reset_index()
 
-    def traces(self, table: Sweep) -> dict[int, Trace]:
-        """Traces of a table of these shards, by row number.
+    def traces(self, sweep: Sweep) -> dict[int, Trace]:
+        """Traces of the sweep of these shards, by row number.
 
         Raises:
-            BlockPilotError: If shards are missing, corrupt or of another sweep.
+            BlockPilotError: If shards are missing, corrupt or part of another recording.
         """
         self._check_shards()
         by_key: dict[Key, Trace] = {}
@@ -224,7 +252,7 @@ class Collection:
                 by_key |= read_traces(_trace_file(path), self.config.arms, digest)
             except BlockPilotError as error:
                 raise _unreadable(error) from error
-        traced = [(row, key) for row, key in enumerate(table.keys) if key[0] in self.traced]
+        traced = [(row, key) for row, key in enumerate(sweep.keys) if key[0] in self.traced]
         lost = sum(key not in by_key for _, key in traced)
         if lost:
             raise BlockPilotError(
@@ -247,10 +275,10 @@ class Collection:
             )
 
     def _check_rows(self, frames: Sequence[pd.DataFrame]) -> None:
-        """Check that the shards hold one row of every answer.
+        """Check that the shards hold exactly one row of every answer.
 
         Raises:
-            BlockPilotError: If a shard repeats another, is of other prompts, or lacks rows.
+            BlockPilotError: If a shard repeats another, has rows of other prompts, or lacks rows.
         """
         again = "and run the same command again"
         wanted = {(prompt.id, seed) for prompt in self.store.prompts for seed in self.store.seeds}
@@ -320,7 +348,9 @@ class Collection:
         prompt_tokens = len(answer.prompt_ids)
         last = answer.last[prompt_tokens - 1].to(self.decoder.pair.device)
         logits = self.decoder.target.logits(last)
-        return compute_state(self.config.groups, last, logits, prompt_tokens, lambda: draft_logits)
+        return compute_state(
+            self.config.state_groups, last, logits, prompt_tokens, lambda: draft_logits
+        )
 
     @torch.inference_mode()
     def _first_drafts(self, answers: Sequence[Continuation]) -> torch.Tensor:
