@@ -139,6 +139,6 @@ def _find(algorithm: str) -> type[Agent[Any]] | type[Yardstick]:
     if algorithm not in ALGORITHMS:
         raise BlockPilotError(
             f"unknown algorithm {algorithm!r}; choose from {', '.join(ALGORITHMS)}."
-            f"{closest(algorithm, ALGORITHMS)}"
+            f"{closest(algorithm, (*ALGORITHMS, 'reward-regression'))}"
         )
     return ALGORITHMS[algorithm]

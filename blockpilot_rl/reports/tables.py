@@ -42,6 +42,26 @@ def named_outcomes(comparison: Comparison) -> dict[str, Outcome]:
     return {**named, "random": comparison.random, **comparison.agents, "oracle": comparison.oracle}
 
 
+def comparison_tables(comparison: Comparison) -> list[TextTable]:
+    """All tables of a comparison, in order. Tables without numbers are left out."""
+    makers = (
+        summary_table,
+        decoding_table,
+        arms_table,
+        family_table,
+        speedup_table,
+        language_table,
+        temperature_table,
+        left_out_table,
+        learning_table,
+        budget_table,
+        ablation_table,
+        off_policy_table,
+    )
+    tables = [make(comparison) for make in makers]
+    return [table for table in tables if table is not None] + paper_tables(comparison)
+
+
 def summary_table(comparison: Comparison) -> TextTable:
     """Speedup of each choice of the block size on the test prompts, and what it gains."""
     columns = [

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.options import option
 from blockpilot_rl.sweeps.table import Sweep
 
 ALL_TEMPERATURES = "all"
@@ -106,3 +108,13 @@ def window_arms(sweep: Sweep, window: int) -> tuple[int, ...]:
     """
     centre = sweep.metadata.default_block_size
     return (1, *(arm for arm in sweep.arms if arm > 1 and abs(arm - centre) <= window))
+
+
+def temperature_option() -> Any:
+    """Declare the temperature as a field of a config dataclass."""
+    return option(
+        None,
+        metavar="T",
+        help="use the rows of one sampling temperature, or all; by default the greedy rows of a "
+        "sweep with several temperatures, and every row of other sweeps",
+    )

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blockpilot_rl.agents import ALGORITHMS, make_agent
-from blockpilot_rl.cli.compare import CompareConfig, main
-from blockpilot_rl.experiments.laboratory import Laboratory
+from blockpilot_rl.agents import make_agent
+from blockpilot_rl.cli.compare import main
+from blockpilot_rl.experiments.seeds import Trainer
 from tests.evaluation.replicates import joined, mixed, replicated
 from tests.synthetic import synthetic_table
 
@@ -33,8 +33,8 @@ def one_family(tmp_path_factory) -> str:
 
 
 def test_a_single_family_cannot_be_left_out(one_family, capsys, monkeypatch):
-    """Which is said before minutes of training."""
-    monkeypatch.setattr(Laboratory, "main_view", lambda *_: pytest.fail("agents were trained"))
+    """The error comes before minutes of training."""
+    monkeypatch.setattr(Trainer, "train", lambda *_: pytest.fail("agents were trained"))
     assert main(["--sweep", one_family, "--leave-family-out"]) == 2
     assert "cannot be left out" in capsys.readouterr().err
 
@@ -112,19 +112,19 @@ def test_the_seed_repeats_the_choices(capsys, tmp_path):
     assert arms[0] == arms[1] != arms[2]
 
 
-def test_arms_and_features_are_really_used(sweep, capsys, tmp_path):
+def test_arms_and_state_groups_are_used(sweep, capsys, tmp_path):
     # With pooled targets the verdict on these three sizes is a fixed size.
     file = tmp_path / "conf.yml"
     file.write_text("reward-regression:\n  target: recorded\n", encoding="utf-8")
     argv = ["--sweep", sweep, *REGRESSION, "--seeds", "1", "--conf-file", str(file)]
-    values = numbers(capsys, *argv, "--arms", "1,2,4", "--features", "next_token,prompt")
+    values = numbers(capsys, *argv, "--arms", "1,2,4", "--state-groups", "next_token,prompt")
     agent = values["agents"]["reward-regression"]
     assert list(agent["arms"]) == ["1", "2", "4"]
     assert values["best_fixed"]["block_size"] == 4
     assert values["default"] is None
     # Only the hidden state tells anything in this sweep.
     assert values["verdict"]["ship"] == "fixed"
-    hidden = numbers(capsys, *argv, "--arms", "1,2,4", "--features", "last_hidden")
+    hidden = numbers(capsys, *argv, "--arms", "1,2,4", "--state-groups", "last_hidden")
     assert hidden["verdict"]["ship"] == "reward-regression"
 
 
@@ -157,7 +157,7 @@ def test_hyperparameters_from_a_file(sweep, capsys, tmp_path):
         ("reward-regression:\n  folds: many\n", "folds must be a whole number"),
         ("reward-regression: 5\n", "reward-regression must hold `key: value` lines"),
         ("reward-regression:\n", "reward-regression must hold `key: value` lines"),
-        ("linucb:\n  width: 1\n", "gives hyperparameters to linucb, which is not trained"),
+        ("linucb:\n  width: 1\n", "has values for linucb, which is not trained"),
         ("- 1\n", "must hold `key: value` lines"),
         ("a: [", "is not YAML"),
     ],
@@ -172,13 +172,6 @@ def test_the_yardsticks_need_no_training(sweep, capsys):
     values = numbers(capsys, "--sweep", sweep, "--algos", "fixed,random,oracle")
     assert values["agents"] == {}
     assert values["verdict"]["ship"] == "fixed"
-
-
-def test_all_agents_that_learn_have_a_name():
-    everything = CompareConfig(algos="all").agents()
-    assert everything == CompareConfig(algos=",".join(ALGORITHMS)).agents()
-    assert everything == CompareConfig(algos="ppo, all").agents()
-    assert set(everything) == set(ALGORITHMS) - {"fixed", "random", "oracle"}
 
 
 def test_a_sweep_without_validation_prompts(capsys, tmp_path):
@@ -352,33 +345,35 @@ def test_remarks_of_the_learners_come_once(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--algos", "suprvised"], "unknown algorithm 'suprvised'"),
+        (["--algos", "suprvised,all"], "--algos must be one of all, ppo, a2c"),
         (["--algos", "suprvised"], "Did you mean 'supervised'?"),
         (["--arms", "1,3"], "block size 3 is not an arm"),
         (["--arms", "2,4"], "begin with 1"),
         (["--arms", "1,b"], "--arms must be whole numbers"),
-        (["--features", "last_hiden"], "Did you mean 'last_hidden'?"),
-        (["--features", "draft"], "were not recorded"),
-        (["--features", ""], "no state group given"),
+        (["--state-groups", "last_hiden"], "Did you mean 'last_hidden'?"),
+        (["--state-groups", "draft"], "were not recorded"),
+        (["--state-groups", ""], "no state group given"),
         (["--seeds", "0"], "--seeds must be at least 1"),
-        (["--seed", "-1"], "--seed must be 0 or more"),
+        (["--seed", "-1"], "--seed must be at least 0"),
         (["--seed", "4294967290"], "passes the largest seed, 4294967295"),
         (["--algos", ""], "--algos names no agent"),
-        (["--family-margin", "nan"], "--family-margin must be 0 or more, got nan"),
-        (["--family-margin", "inf"], "--family-margin must be 0 or more, got inf"),
+        (["--family-margin", "nan"], "--family-margin must be at least 0 and below inf, got nan"),
+        (["--family-margin", "inf"], "--family-margin must be at least 0 and below inf, got inf"),
         (["--jobs", "0"], "--jobs must be at least 1"),
-        (["--ablation", "suprvised"], "unknown algorithm 'suprvised'"),
-        (["--ablation", "oracle"], "--ablation needs an agent that learns, not oracle"),
+        (["--ablation", "suprvised"], "Did you mean 'supervised'?"),
+        (["--ablation", "oracle"], "'oracle'"),
         (["--arms", "1,2", "--window", "4"], "arms and window both choose"),
-        (["--window", "-1"], "--window must be 0 or more"),
-        (["--paper-window", "-1"], "--paper-window must be 0 or more"),
-        (["--family-margin", "-0.1"], "--family-margin must be 0 or more"),
+        (["--window", "-1"], "--window must be at least 0"),
+        (["--paper-window", "-1"], "--paper-window must be at least 0"),
+        (["--family-margin", "-0.1"], "--family-margin must be at least 0"),
+        (["--temperature", "-1"], "temperature must be 0 or more, or all"),
         (["--temperature", "0.7"], "temperature 0.7 was not recorded; the sweep has 0"),
-        (["--temperature", "warm"], "temperature must be 0 or more, or all, got 'warm'"),
-        (["--confidence", "95"], "--confidence must lie between 0 and 1"),
+        (["--temperature", "warm"], "--temperature must be a number or all, got 'warm'"),
+        (["--confidence", "95"], "--confidence must be above 0 and below 1"),
         (["--shufle-states"], "Did you mean '--shuffle-states'?"),
         (["--json", "{folder}"], "is a folder"),
         (["--report", "{file}"], "is a file"),
+        (["--json", "{folder}/x", "--report", "{folder}/x"], "json and report both name"),
         (["--sweep", "{folder}/nowhere"], "no sweep at"),
         (["--conf-file", "{folder}/nowhere.yml"], "cannot read hyperparameters"),
     ],

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.oracle import oracle_arms
-from blockpilot_rl.experiments.ablation import ALL_GROUPS, ablation_rows, group_sets
-from blockpilot_rl.experiments.judged_comparison import make_judge
+from blockpilot_rl.experiments.ablation import ALL_GROUPS, ablate, ablation_rows, group_sets
+from blockpilot_rl.experiments.judging import make_judge
+from blockpilot_rl.experiments.seeds import Splits, Trainer
 from tests.synthetic import HIDDEN, synthetic_table
 
 
@@ -36,8 +39,7 @@ def test_no_set_comes_twice():
 
 
 def test_the_numbers_of_a_row():
-    table = synthetic_table(n=300)
-    judge = make_judge(table.split("train"), table.split("test"))
+    judge = make_judge(Splits.from_sweep(synthetic_table(n=300)))
     test = judge.test
     sets = group_sets(test.metadata.state)
     best = np.stack([oracle_arms(test), np.full(len(test), 1)])
@@ -57,3 +59,49 @@ def test_the_numbers_of_a_row():
         assert row.change == (0, 0, 0)
     assert blind.change.value == pytest.approx(blind.mean_speedup / seeing.mean_speedup - 1)
     assert blind.change.low < blind.change.value < blind.change.high < 0
+
+
+def test_only_groups_with_information_gain_something():
+    """Here that is the hidden state. Agents that saw the trainer's groups are not trained again."""
+    splits = Splits.from_sweep(synthetic_table(n=1500))
+    trainer, judge = Trainer(range(2), ("next_token", "prompt")), make_judge(splits)
+    trained = {"reward-regression": trainer.train("reward-regression", splits)}
+    found = ablate(trainer, judge, "reward-regression", splits, trained)
+    assert found.algorithm == "reward-regression"
+    rows = found.rows
+    assert list(rows) == [
+        "last_hidden alone",
+        "next_token alone",
+        "prompt alone",
+        "all but last_hidden",
+        "all but next_token",
+        "all but prompt",
+        ALL_GROUPS,
+    ]
+    for name, row in rows.items():
+        assert (row.gain.low > 0) == ("last_hidden" in row.groups), name
+    assert rows["all but last_hidden"].change.high < 0
+    choices = trained["reward-regression"].choices
+    speedup = (splits.test.seconds[:, 0] / judge.seconds(choices)).mean()
+    assert choices.policy_seconds.min() > 0
+    assert rows["all but last_hidden"].mean_speedup == pytest.approx(speedup, abs=1e-12)
+
+
+def test_an_agent_that_is_not_compared_can_be_ablated():
+    splits = Splits.from_sweep(synthetic_table(n=300)).map(_without_hidden)
+    trainer = Trainer(range(2), ("prompt",))
+    found = ablate(trainer, make_judge(splits), "reward-regression", splits, {})
+    assert [row.groups for row in found.rows.values()] == [
+        ["next_token"],
+        ["prompt"],
+        ["next_token", "prompt"],
+    ]
+
+
+def _without_hidden(table):
+    layout = table.metadata.state
+    names = ("next_token", "prompt")
+    metadata = dataclasses.replace(table.metadata, state=layout.select(names))
+    return dataclasses.replace(
+        table, metadata=metadata, states=table.states[:, layout.columns(names)]
+    )

@@ -1,28 +1,42 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from blockpilot_rl.evaluation.choices import Choices
+from blockpilot_rl.evaluation.results import CurvePoint
+from blockpilot_rl.evaluation.statistics import Interval
 from blockpilot_rl.experiments.curves import (
+    best_fixed_choices,
+    budget_curves,
     curve_point,
     decision_counts,
+    learning_curve,
     prompt_counts,
-    some_prompts,
 )
-from blockpilot_rl.experiments.judged_comparison import make_judge
-from tests.evaluation.replicates import replicated
+from blockpilot_rl.experiments.judging import make_judge
+from blockpilot_rl.experiments.seeds import Splits, Trainer, random_prompts
+from tests.evaluation.replicates import mixed, replicated
 from tests.synthetic import synthetic_table
+
+GROUPS = ("last_hidden",)
 
 
 @pytest.fixture(scope="module")
-def table():
-    return synthetic_table(n=300)
+def splits() -> Splits:
+    return Splits.from_sweep(synthetic_table(n=300))
 
 
-def test_prompts_are_halved_and_counted_once(table):
-    train = table.split("train")
-    prompts = len(train)
+@pytest.fixture(scope="module")
+def sampled() -> Splits:
+    """Prompts of which some have several answers."""
+    return Splits.from_sweep(mixed(synthetic_table(n=300), 150))
+
+
+def test_prompts_are_halved_and_counted_once(splits):
+    train, prompts = splits.train, len(splits.train)
     assert prompt_counts(train) == [prompts >> 2, prompts >> 1, prompts]
     assert prompt_counts(replicated(train, 3)) == prompt_counts(train)
     assert prompt_counts(train.select_rows(np.arange(20))) == [20]
@@ -33,18 +47,8 @@ def test_decisions_are_quartered():
     assert decision_counts(100) == [100]
 
 
-def test_fewer_prompts_are_part_of_more(table):
-    rows = replicated(table, 2)
-    few, more = some_prompts(rows, 30, seed=1), some_prompts(rows, 60, seed=1)
-    assert few.rows["id"].nunique() == 30
-    assert len(few) == 60
-    assert set(few.rows["id"]) < set(more.rows["id"])
-    assert set(some_prompts(rows, 30, seed=2).rows["id"]) != set(few.rows["id"])
-    assert some_prompts(rows, 300, seed=1).rows.equals(rows.rows)
-
-
-def test_a_point_has_the_numbers_of_the_outcome(table):
-    judge = make_judge(table.split("train"), table.split("test"))
+def test_a_point_has_the_numbers_of_the_outcome(splits):
+    judge = make_judge(splits)
     rng = np.random.default_rng(0)
     arms = rng.integers(5, size=(3, len(judge.test)))
     chosen = Choices(arms, np.array([1e-3, 2e-3, 3e-3]))
@@ -53,3 +57,55 @@ def test_a_point_has_the_numbers_of_the_outcome(table):
     assert point.gain == outcome.gain
     for name in ("mean_speedup", "gap_closed", "regret"):
         assert getattr(point, name) == pytest.approx(getattr(outcome, name))
+
+
+def test_the_best_fixed_size_of_few_prompts_is_judged(splits):
+    """A size that is not the best of all prompts."""
+    chosen = best_fixed_choices(splits, 3, range(4))
+    assert chosen.arms.shape == (4, len(splits.test))
+    assert len(np.unique(chosen.arms)) > 1
+    assert len(np.unique(best_fixed_choices(splits, 1000, range(4)).arms)) == 1
+    assert (chosen.policy_seconds == 0).all()
+
+
+def test_a_prompt_with_several_answers_costs_as_many_decodes(sampled):
+    train, judge = sampled.train, make_judge(sampled)
+    assert len(train) > train.rows["id"].nunique()
+    trainer = Trainer(range(3), GROUPS)
+    learning = learning_curve(trainer, judge, sampled, {})
+    curves = budget_curves(trainer, judge, sampled, {}, learning)
+    counts = [point.prompts for point in learning["fixed"]]
+    assert counts[-1] == train.rows["id"].nunique()
+    answers = [
+        round(np.mean([len(random_prompts(train, count, seed)) for seed in range(3)]))
+        for count in counts
+    ]
+    assert answers[-1] == len(train)
+    assert all(paid > prompts for paid, prompts in zip(answers, counts, strict=True))
+    paid = {price: [p.decodes for p in curves[price]["fixed"]] for price in ("decode", "replay")}
+    assert paid == {"replay": answers, "decode": [5 * count for count in answers]}
+    assert [point.prompts for point in curves["replay"]["fixed"]] == counts
+
+
+def test_agents_that_learn_from_validation_answers_pay_for_them(sampled):
+    point = CurvePoint(0, None, 1.5, Interval(0.0, 0.0, 0.0), 0.0, 0.0)
+    counts = prompt_counts(sampled.train)
+    points = [dataclasses.replace(point, prompts=count) for count in counts]
+    learning = dict.fromkeys(("fixed", "reward-regression", "supervised"), points)
+
+    def curves(splits: Splits, price: str, **hyperparams) -> dict[str, list[CurvePoint]]:
+        trainer = Trainer(range(3), GROUPS, hyperparams=hyperparams)
+        return budget_curves(trainer, make_judge(splits), splits, {}, learning)[price]
+
+    found = curves(sampled, "decode")
+    paid = {name: [point.decodes for point in found[name]] for name in learning}
+    subsets = [[sampled.subset(count, seed) for seed in range(3)] for count in counts]
+    train = [np.mean([len(part.train) for part in row]) for row in subsets]
+    both = [np.mean([len(part.train) + len(part.validation) for part in row]) for row in subsets]
+    assert both[-1] == len(sampled.train) + len(sampled.validation)
+    assert paid["fixed"] == paid["supervised"] == [5 * round(rows) for rows in train]
+    assert paid["reward-regression"] == [5 * round(rows) for rows in both]
+    network = curves(sampled, "replay", **{"reward-regression": {"model": "mlp"}})
+    assert network["reward-regression"][-1].decodes == len(sampled.train)
+    alone = curves(dataclasses.replace(sampled, validation=None), "replay")
+    assert alone["reward-regression"][-1].decodes == len(sampled.train)

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from blockpilot_rl.evaluation.choices import Choices
-from blockpilot_rl.experiments.judged_comparison import make_judge
+from blockpilot_rl.experiments.judging import make_judge
 from blockpilot_rl.experiments.paper_table import as_arms_of, paper_rows
+from blockpilot_rl.experiments.seeds import Splits
 from tests.evaluation.replicates import replicated
 from tests.synthetic import synthetic_table
 
@@ -20,7 +23,7 @@ def test_indices_are_those_of_the_whole_table(table):
 
 
 def test_the_rows_stand_from_plain_decoding_to_the_oracle(table):
-    judge = make_judge(table.split("train"), table.split("test"))
+    judge = make_judge(Splits.from_sweep(table))
     test = judge.test
     chosen = Choices(np.full((2, len(test)), 2), np.full(2, 1e-3))
     rows = paper_rows(judge, 8, {"policy": ("all", chosen)})
@@ -39,7 +42,8 @@ def test_the_rows_stand_from_plain_decoding_to_the_oracle(table):
 
 def test_an_oracle_that_knows_only_the_other_samples_stands_beside(table):
     noisy = replicated(table, 2, noise=0.3)
-    judge = make_judge(noisy.split("train"), noisy.split("test"))
+    splits = Splits.from_sweep(noisy)
+    judge = make_judge(splits)
     rows, test = paper_rows(judge, 8, {}), judge.test
     assert list(rows)[-2:] == ["oracle", "oracle, by other samples"]
     ids, best = test.rows["id"].to_numpy(), test.speedups.argmax(axis=1)
@@ -48,12 +52,12 @@ def test_an_oracle_that_knows_only_the_other_samples_stands_beside(table):
     assert rows["oracle, by other samples"].mean_speedup == pytest.approx(expected)
     assert rows["oracle, by other samples"].gain.value < rows["oracle"].gain.value
     keep = np.arange(len(test)) != len(test) - 1
-    fewer = paper_rows(make_judge(noisy.split("train"), test.select_rows(keep)), 8, {})
+    fewer = paper_rows(make_judge(dataclasses.replace(splits, test=test.select_rows(keep))), 8, {})
     n = len(test)
     assert list(fewer)[-1] == f"oracle, by other samples, {n - 2} of {n - 1} rows"
 
 
 def test_a_size_that_is_no_arm_has_no_row(table):
     narrow = table.select_arms((1, 2, 4))
-    judge = make_judge(narrow.split("train"), narrow.split("test"))
+    judge = make_judge(Splits.from_sweep(narrow))
     assert "drafter's training size" not in paper_rows(judge, 4, {})

@@ -21,7 +21,6 @@ from blockpilot_rl.evaluation.results import (
     PaperRow,
 )
 from blockpilot_rl.evaluation.statistics import Interval
-from blockpilot_rl.experiments.judged_comparison import compare
 from blockpilot_rl.reports.plots import (
     as_svg,
     draw_plots,
@@ -49,6 +48,7 @@ from blockpilot_rl.reports.tables import (
     temperature_table,
     verdict_line,
 )
+from tests.experiments.judged import judged
 from tests.synthetic import synthetic_table
 
 
@@ -59,7 +59,7 @@ def comparison() -> Comparison:
     rng = np.random.default_rng(0)
     arms = rng.integers(5, size=(3, len(test)))
     constant = np.full((3, len(test)), 2)
-    found = compare(
+    found = judged(
         train,
         validation,
         test,

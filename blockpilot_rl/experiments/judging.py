@@ -1,4 +1,4 @@
-"""The honest comparison: agents against fixed sizes and the oracle, on held-out prompts."""
+"""The comparison of agents with fixed sizes and the oracle, on held-out prompts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from blockpilot_rl.evaluation.off_policy import check_off_policy
 from blockpilot_rl.evaluation.oracle import best_fixed_by_mean, best_fixed_by_total, crossfit_oracle
 from blockpilot_rl.evaluation.results import ALL_PROMPTS, Comparison
 from blockpilot_rl.evaluation.verdict import decide
+from blockpilot_rl.experiments.seeds import Splits
 from blockpilot_rl.sweeps.table import Sweep
 
 
-def compare(
-    train: Sweep,
-    validation: Sweep | None,
-    test: Sweep,
+def judge_agents(
+    splits: Splits,
     choices: Mapping[str, Choices],
     *,
     confidence: float = 0.95,
@@ -32,25 +31,24 @@ def compare(
     """Judge the choices of agents on the test prompts.
 
     The best fixed size is chosen on the training prompts and judged, like the agents, on the test
-    prompts. An agent is shipped if its gain over that size is above 0 for sure, that is, with an
-    interval whose level is adjusted for the number of agents (Bonferroni), so that trying many of
-    them does not make one look good by chance; and if it loses no more than a margin in any family.
+    prompts. An agent is shipped if its gain over that size is significantly above 0 and if it loses
+    no more than a margin in any family. The level of the deciding interval is adjusted for the
+    number of agents (Bonferroni), because the best of many agents looks good in any case.
 
     Args:
-        train: Rows that the agents learned from.
-        validation: Rows that they were selected on, if those are others.
-        test: Rows that they are judged on, with the same arms.
-        choices: What each agent chose on the test rows.
+        splits: The rows that the agents learned from, were selected by, and are judged on.
+        choices: Choices of each agent on the test rows.
         confidence: Level of the intervals.
-        family_margin: Loss against the best fixed size in a single family up to which an agent may
-            be shipped.
+        family_margin: Loss against the best fixed size in a single family, as a fraction, up to
+            which an agent may be shipped.
         seed: Seed of the bootstrap.
 
     Raises:
         BlockPilotError: If the tables overlap, an agent knows the test answers, or shapes do not
             fit.
     """
-    judge = make_judge(train, test, confidence=confidence, seed=seed)
+    train, validation, test = splits.train, splits.validation, splits.test
+    judge = make_judge(splits, confidence=confidence, seed=seed)
     refuse_overlap((train, validation), test)
     for name, chosen in choices.items():
         chosen.check(name, test)
@@ -61,7 +59,7 @@ def compare(
     verdict = decide(judge, test.arms[fixed], choices, agents, family_margin)
     best = verdict.best_agent
     return Comparison(
-        split=_describe_split(train, validation, test),
+        split=_describe_splits(splits),
         pair=_describe_pair(test),
         confidence=confidence,
         default=judge.fixed_size(test.arm_index(default)) if default in test.arms else None,
@@ -82,20 +80,26 @@ def compare(
     )
 
 
-def make_judge(train: Sweep, test: Sweep, *, confidence: float = 0.95, seed: int = 0) -> Judge:
-    """Judge by the sizes that are best on the training prompts.
+def make_judge(splits: Splits, *, confidence: float = 0.95, seed: int = 0) -> Judge:
+    """Make a judge of the test rows that compares with the best fixed sizes of the training rows.
 
     Raises:
-        BlockPilotError: If the level is none, or the test rows are of a single prompt.
+        BlockPilotError: If the confidence is invalid, or the test rows are of a single prompt.
     """
     if not 0 < confidence < 1:
         raise BlockPilotError(f"confidence {confidence} must lie between 0 and 1, such as 0.95")
-    if test.rows["id"].nunique() < 2:
+    if splits.test.rows["id"].nunique() < 2:
         raise BlockPilotError(
-            "the test split has a single prompt and an interval needs two or more; "
-            "record more prompts with scripts/collect_sweep.py"
+            "the test split has a single prompt and an interval needs two or more; record more "
+            "prompts with blockpilot collect-sweep"
         )
-    return Judge(test, best_fixed_by_mean(train), best_fixed_by_total(train), confidence, seed)
+    return Judge(
+        splits.test,
+        best_fixed_by_mean(splits.train),
+        best_fixed_by_total(splits.train),
+        confidence,
+        seed,
+    )
 
 
 def _speedups(table: Sweep) -> dict[str, dict[int, float]]:
@@ -106,19 +110,18 @@ def _speedups(table: Sweep) -> dict[str, dict[int, float]]:
     }
 
 
-def _describe_split(train: Sweep, validation: Sweep | None, test: Sweep) -> dict[str, object]:
-    tables = {"train": train, "validation": validation, "test": test}
+def _describe_splits(splits: Splits) -> dict[str, object]:
+    tables = {"train": splits.train, "validation": splits.validation, "test": splits.test}
     prompts = {
         f"{name}_prompts": 0 if table is None else int(table.rows["id"].nunique())
         for name, table in tables.items()
     }
     rows = {f"{name}_rows": 0 if table is None else len(table) for name, table in tables.items()}
+    families = group_masks(splits.test, "family")
     return {
         **prompts,
         **rows,
-        "families": {
-            family: int(mask.sum()) for family, mask in group_masks(test, "family").items()
-        },
+        "families": {family: int(mask.sum()) for family, mask in families.items()},
     }
 
 

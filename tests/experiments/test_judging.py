@@ -11,11 +11,11 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.leakage import shuffle_states
 from blockpilot_rl.evaluation.oracle import oracle_arms
-from blockpilot_rl.experiments.judged_comparison import compare
 from blockpilot_rl.files import write_json
 from blockpilot_rl.reports.tables import language_table, summary_table, temperature_table
 from blockpilot_rl.sweeps.table import Sweep
 from tests.evaluation.replicates import mixed, replicated
+from tests.experiments.judged import judged
 from tests.synthetic import synthetic_table
 
 Splits = tuple[Sweep, Sweep, Sweep]
@@ -57,7 +57,7 @@ def with_seconds(splits: Splits, per_pass: list[float]) -> Splits:
 def test_a_learner_wins_where_states_tell_something(splits):
     train, validation, test = splits
     chosen = once(regression(train, test), 1e-4)
-    found = compare(train, validation, test, {"regression": chosen})
+    found = judged(train, validation, test, {"regression": chosen})
     agent = found.agents["regression"]
     assert found.verdict.ship == "regression"
     assert found.verdict.block_size is None
@@ -76,7 +76,7 @@ def test_a_learner_from_shuffled_states_is_not_shipped(splits, seed):
     train, validation, test = splits
     shuffled = shuffle_states(train, np.random.default_rng(seed))
     chosen = once(regression(shuffled, test), 1e-4)
-    found = compare(train, validation, test, {"regression": chosen})
+    found = judged(train, validation, test, {"regression": chosen})
     assert found.verdict.ship == "fixed"
     assert found.verdict.block_size == found.best_fixed.block_size == 8
     assert "no agent surely gains over the best fixed size 8" in found.verdict.reason
@@ -86,13 +86,13 @@ def test_a_constant_that_does_better_is_no_policy(splits):
     """What learned from validation prompts too may know a better size than training prompts do."""
     train, validation, test = splits
     worse = dataclasses.replace(train, seconds=train.seconds * [1, 1, 1, 4, 4])
-    found = compare(worse, validation, test, {"constant": always(test, 8, 1e-6)})
+    found = judged(worse, validation, test, {"constant": always(test, 8, 1e-6)})
     assert found.best_fixed.block_size == 4
     assert found.verdict.gain.low > 0
     assert (found.verdict.ship, found.verdict.block_size) == ("fixed", 4)
     assert "over always taking 8, one of its sizes" in found.verdict.reason
     coin = np.where(np.random.default_rng(1).random(len(test)) < 0.55, 2, 3)
-    found = compare(worse, validation, test, {"coin": once(coin, 1e-6)})
+    found = judged(worse, validation, test, {"coin": once(coin, 1e-6)})
     assert found.verdict.gain.low > 0
     assert (found.verdict.ship, found.verdict.block_size) == ("fixed", 4)
 
@@ -101,7 +101,7 @@ def test_time_decides_and_not_acceptance_length(splits):
     """Acceptance stays high while the action turns from gain to loss (vllm-project/vllm#26504)."""
     train, validation, test = with_seconds(splits, [1.0, 1.3, 1.5, 3.0, 8.0])
     by_time = regression(train, test)
-    found = compare(
+    found = judged(
         train,
         validation,
         test,
@@ -120,7 +120,7 @@ def test_time_decides_and_not_acceptance_length(splits):
 def test_where_speculation_does_not_pay_plain_decoding_is_shipped(splits):
     """The drafter's own size can be slower than no speculation (lablup/mlxcel#1937)."""
     train, validation, test = with_seconds(splits, [1.0, 2.0, 4.0, 8.0, 16.0])
-    found = compare(train, validation, test, {"eager": always(test, 4)})
+    found = judged(train, validation, test, {"eager": always(test, 4)})
     assert (found.verdict.ship, found.verdict.block_size) == ("fixed", 1)
     assert "plain decoding" in found.verdict.reason
     assert found.best_fixed.mean_speedup == 1.0
@@ -129,8 +129,8 @@ def test_where_speculation_does_not_pay_plain_decoding_is_shipped(splits):
 def test_a_policy_pays_for_its_own_decisions(splits):
     """Deciding takes time (bstnxbt/dflash-mlx#32), and the reward has to know it."""
     train, validation, test = splits
-    free = compare(train, validation, test, {"idle": always(test, 8)}).agents["idle"]
-    paid = compare(train, validation, test, {"idle": always(test, 8, 0.05)}).agents["idle"]
+    free = judged(train, validation, test, {"idle": always(test, 8)}).agents["idle"]
+    paid = judged(train, validation, test, {"idle": always(test, 8, 0.05)}).agents["idle"]
     arm = test.arm_index(8)
     assert free.gain == (0, 0, 0)
     assert paid.gain.high < 0
@@ -145,7 +145,7 @@ def test_a_policy_pays_for_its_own_decisions(splits):
 def test_the_best_fixed_size_is_chosen_on_training_prompts(splits):
     train, validation, test = splits
     slow_there = dataclasses.replace(train, seconds=train.seconds * [1, 1, 0.1, 1, 1])
-    found = compare(slow_there, validation, test, {})
+    found = judged(slow_there, validation, test, {})
     assert found.best_fixed.block_size == 4
     assert found.best_fixed.mean_speedup == pytest.approx(test.speedups[:, 2].mean())
     assert max(found.speedups["all"], key=found.speedups["all"].__getitem__) == 8
@@ -165,7 +165,7 @@ def test_every_number_by_hand():
         seconds=np.array([[1.0, 0.5], [3.0, 4.0]]),
     )
     learned = dataclasses.replace(learned, seconds=np.tile([1.0, 0.9], (30, 1)))
-    found = compare(learned, None, test, {"smart": once(np.array([1, 0]), 0.5)})
+    found = judged(learned, None, test, {"smart": once(np.array([1, 0]), 0.5)})
     fixed, agent, oracle = found.best_fixed, found.agents["smart"], found.oracle
     assert fixed.block_size == 4
     assert fixed.mean_speedup == (2 + 0.75) / 2
@@ -190,7 +190,7 @@ def test_seeds_are_averaged(splits):
     train, validation, test = splits
     first, second = regression(train, test), np.full(len(test), 1)
     both = Choices(np.stack([first, second]), np.array([1e-4, 3e-4]))
-    found = compare(
+    found = judged(
         train,
         validation,
         test,
@@ -210,7 +210,7 @@ def test_seeds_do_not_count_as_further_prompts(splits):
     arms = regression(train, test)
     one = once(arms)
     nine = Choices(np.tile(arms, (9, 1)), np.zeros(9))
-    found = compare(train, validation, test, {"one": one, "nine": nine})
+    found = judged(train, validation, test, {"one": one, "nine": nine})
     assert found.agents["one"].gain == pytest.approx(found.agents["nine"].gain)
 
 
@@ -220,11 +220,11 @@ def test_many_agents_must_be_surer(splits):
     fixed, answers = test.arm_index(8), oracle_arms(test)
     lucky = np.full(len(test), fixed)
     lucky[np.flatnonzero(answers != fixed)[:4]] = answers[answers != fixed][:4]
-    alone = compare(train, validation, test, {"lucky": once(lucky)})
+    alone = judged(train, validation, test, {"lucky": once(lucky)})
     assert alone.verdict.ship == "lucky"
     assert alone.verdict.gain == alone.agents["lucky"].gain
     idle = {f"idle-{i}": always(test, 8, 1e-3) for i in range(9)}
-    among = compare(train, validation, test, {**idle, "lucky": once(lucky)})
+    among = judged(train, validation, test, {**idle, "lucky": once(lucky)})
     assert among.agents["lucky"].gain.low > 0
     assert among.verdict.ship == "fixed"
     assert among.verdict.best_agent == "lucky"
@@ -234,7 +234,7 @@ def test_many_agents_must_be_surer(splits):
 
 def test_families_add_up(splits):
     train, validation, test = splits
-    found = compare(train, validation, test, {"r": once(regression(train, test))})
+    found = judged(train, validation, test, {"r": once(regression(train, test))})
     agent = found.agents["r"]
     assert set(agent.per_family) == {"easy", "hard"} == set(found.split["families"])
     rows = sum(family.rows for family in agent.per_family.values())
@@ -253,7 +253,7 @@ def test_a_family_that_loses_is_named_in_the_verdict(splits):
     arms = np.where(hard, fixed, answers)
     arms[~hard] = np.where(np.arange((~hard).sum()) % 4, arms[~hard], fixed)
     arms[np.flatnonzero(hard)[::3]] = test.arm_index(16)
-    found = compare(train, validation, test, {"partial": once(arms)})
+    found = judged(train, validation, test, {"partial": once(arms)})
     verdict = found.verdict
     assert (verdict.ship, verdict.block_size) == ("fixed", 8)
     assert (verdict.best_agent, verdict.worst_family) == ("partial", "hard")
@@ -264,12 +264,12 @@ def test_a_family_that_loses_is_named_in_the_verdict(splits):
     assert "partial gains +" in verdict.reason
     assert "in its worst family, hard, it has -" in verdict.reason
     assert "beyond the margin of 1.0% that an agent may lose" in verdict.reason
-    kind = compare(train, validation, test, {"partial": once(arms)}, family_margin=0.5).verdict
+    kind = judged(train, validation, test, {"partial": once(arms)}, family_margin=0.5).verdict
     assert (kind.ship, kind.within_margin, kind.unsure_families) == ("partial", True, [])
     assert ", within the margin of 50.0%" in kind.reason
     # The loss is within this margin, its interval is not.
     value, low, _ = verdict.worst_family_gain
-    unsure = compare(
+    unsure = judged(
         train, validation, test, {"partial": once(arms)}, family_margin=-(value + low) / 2
     ).verdict
     assert (unsure.ship, unsure.within_margin) == ("partial", True)
@@ -287,7 +287,7 @@ def test_an_agent_that_spares_every_family_is_shipped_before_a_surer_one(splits)
     partial[np.flatnonzero(hard)[::3]] = test.arm_index(16)
     mild = np.full(len(test), fixed)
     mild[np.flatnonzero(answers != fixed)[:6]] = answers[answers != fixed][:6]
-    found = compare(train, validation, test, {"partial": once(partial), "mild": once(mild)})
+    found = judged(train, validation, test, {"partial": once(partial), "mild": once(mild)})
     gains = {name: agent.gain for name, agent in found.agents.items()}
     assert gains["partial"].low > gains["mild"].low > 0
     assert (found.verdict.ship, found.verdict.best_agent) == ("mild", "mild")
@@ -300,7 +300,7 @@ def test_the_report_names_best_fixed_beside_a_default_that_is_worst(splits):
 
     As it did in z-lab/dflash#151 and in six of six cells of osaurus-ai/vmlx-swift#276.
     """
-    found = compare(*with_seconds(splits, [1.0, 1.2, 1.4, 3.0, 12.0]), {})
+    found = judged(*with_seconds(splits, [1.0, 1.2, 1.4, 3.0, 12.0]), {})
     speedups = found.speedups["all"]
     assert found.default is not None
     assert found.default.block_size == 16 == min(speedups, key=speedups.__getitem__)
@@ -319,7 +319,7 @@ def test_plain_decoding_and_small_sizes_are_arms():
 def test_a_policy_that_turned_itself_off_shows(splits):
     """An adaptive head that silently falls back (ZinYY/AdaFlash#2) has one size and no gain."""
     train, validation, test = splits
-    found = compare(train, validation, test, {"off": always(test, 8, 1e-4)})
+    found = judged(train, validation, test, {"off": always(test, 8, 1e-4)})
     assert found.agents["off"].arms == {1: 0, 2: 0, 4: 0, 8: 1, 16: 0}
     assert found.agents["off"].gain.high < 0
     assert found.verdict.ship == "fixed"
@@ -327,7 +327,7 @@ def test_a_policy_that_turned_itself_off_shows(splits):
 
 def test_the_share_of_the_gap_has_an_interval(splits):
     train, validation, test = splits
-    found = compare(train, validation, test, {"r": once(regression(train, test))})
+    found = judged(train, validation, test, {"r": once(regression(train, test))})
     agent, oracle, fixed = found.agents["r"], found.oracle, found.best_fixed
     assert agent.gap_closed_interval.value == pytest.approx(agent.gap_closed)
     assert 0 < agent.gap_closed_interval.low < agent.gap_closed < agent.gap_closed_interval.high
@@ -339,9 +339,9 @@ def test_rows_of_one_prompt_are_one_cluster(splits):
     """Three samples of each prompt make no interval narrower."""
     train, validation, test = splits
     arms = regression(train, test)
-    single = compare(train, validation, test, {"r": once(arms)})
+    single = judged(train, validation, test, {"r": once(arms)})
     rows = replicated(test, 3)
-    tripled = compare(train, validation, rows, {"r": once(np.tile(arms, 3))})
+    tripled = judged(train, validation, rows, {"r": once(np.tile(arms, 3))})
     assert tripled.agents["r"].gain == pytest.approx(single.agents["r"].gain)
     assert tripled.agents["r"].total_gain == pytest.approx(single.agents["r"].total_gain)
     assert tripled.split["test_prompts"] == len(test)
@@ -355,7 +355,7 @@ def test_a_mixed_sweep_is_judged_by_temperature_too(splits):
     train, validation, test = splits
     arms, rows = regression(train, test), mixed(test, 100)
     chosen = np.concatenate([arms, np.tile(arms[:100], 2)])
-    found = compare(train, validation, rows, {"r": once(chosen)})
+    found = judged(train, validation, rows, {"r": once(chosen)})
     assert found.split["test_prompts"] == len(test)
     assert found.split["test_rows"] == len(test) + 200
     assert found.split["train_rows"] == found.split["train_prompts"] == len(train)
@@ -364,7 +364,7 @@ def test_a_mixed_sweep_is_judged_by_temperature_too(splits):
         "0": len(test),
         "1": 200,
     }
-    cold = compare(train, validation, test, {"r": once(arms)}).agents["r"]
+    cold = judged(train, validation, test, {"r": once(arms)}).agents["r"]
     assert agent.per_temperature["0"].gain == pytest.approx(cold.gain)
     assert agent.per_temperature["0"].mean_speedup == pytest.approx(cold.mean_speedup)
     assert (found.crossfit.source, found.crossfit.prompts) == ("replicates", 100)
@@ -383,7 +383,7 @@ def test_prompts_in_several_languages_are_judged_by_language_too(splits):
     rows = dataclasses.replace(test, rows=test.rows.assign(language=spoken))
     arms = regression(train, test)
     arms[:40] = rows.speedups[:40].argmin(axis=1)
-    found = compare(train, validation, rows, {"r": once(arms)})
+    found = judged(train, validation, rows, {"r": once(arms)})
     agent = found.agents["r"]
     assert {name: group.rows for name, group in agent.per_language.items()} == {
         "de": 40,
@@ -399,7 +399,7 @@ def test_prompts_in_several_languages_are_judged_by_language_too(splits):
         ["de", "40"],
         ["en", str(len(test) - 40)],
     ]
-    plain = compare(train, validation, test, {"r": once(arms)})
+    plain = judged(train, validation, test, {"r": once(arms)})
     assert found.verdict == plain.verdict
     assert language_table(plain) is None
 
@@ -407,7 +407,7 @@ def test_prompts_in_several_languages_are_judged_by_language_too(splits):
 def test_logged_decisions_alone_tell_what_the_best_agent_earns(splits):
     train, validation, test = splits
     both = np.stack([regression(train, test), np.full(len(test), 3)])
-    found = compare(train, validation, test, {"r": Choices(both, np.zeros(2))})
+    found = judged(train, validation, test, {"r": Choices(both, np.zeros(2))})
     check = found.off_policy
     assert check is not None
     assert (check.logs, check.decisions, check.confidence) == (20, len(test), 0.95)
@@ -422,7 +422,7 @@ def test_logged_decisions_alone_tell_what_the_best_agent_earns(splits):
 
 def test_the_json_has_the_agreed_shape(splits, tmp_path):
     train, validation, test = splits
-    found = compare(train, validation, test, {"r": once(regression(train, test), 1e-4)})
+    found = judged(train, validation, test, {"r": once(regression(train, test), 1e-4)})
     write_json(tmp_path / "c.json", found.to_dict())
     values = json.loads((tmp_path / "c.json").read_text(encoding="utf-8"))
     assert values["split"]["test_prompts"] == len(test)
@@ -449,37 +449,37 @@ def test_the_json_has_the_agreed_shape(splits, tmp_path):
 
 def test_without_agents_the_best_fixed_size_is_shipped(splits):
     train, validation, test = splits
-    found = compare(train, validation, test, {})
+    found = judged(train, validation, test, {})
     assert (found.verdict.ship, found.verdict.block_size) == ("fixed", 8)
     assert found.verdict.gain is None
 
 
 def test_a_default_size_that_is_no_arm_is_left_out(splits):
     train, validation, test = (table.select_arms((1, 2, 8)) for table in splits)
-    assert compare(train, validation, test, {}).default is None
+    assert judged(train, validation, test, {}).default is None
 
 
 def test_test_prompts_among_those_learned_from_are_refused(splits):
     train, validation, test = splits
     with pytest.raises(BlockPilotError, match="leakage"):
-        compare(train, validation, train, {})
+        judged(train, validation, train, {})
     with pytest.raises(BlockPilotError, match="leakage"):
-        compare(train, test, test, {})
+        judged(train, test, test, {})
 
 
 def test_knowing_the_answers_is_refused(splits):
     train, validation, test = splits
     with pytest.raises(BlockPilotError, match="leakage: agent 'copycat'"):
-        compare(train, validation, test, {"copycat": once(oracle_arms(test))})
+        judged(train, validation, test, {"copycat": once(oracle_arms(test))})
 
 
 def test_what_does_not_fit_is_refused(splits):
     train, validation, test = splits
     with pytest.raises(BlockPilotError, match="'short' made 3 choices"):
-        compare(train, validation, test, {"short": once(np.zeros(3, dtype=int))})
+        judged(train, validation, test, {"short": once(np.zeros(3, dtype=int))})
     with pytest.raises(BlockPilotError, match="'wild' chose an arm"):
-        compare(train, validation, test, {"wild": once(np.full(len(test), 9))})
+        judged(train, validation, test, {"wild": once(np.full(len(test), 9))})
     with pytest.raises(BlockPilotError, match="confidence 95"):
-        compare(train, validation, test, {}, confidence=95)
+        judged(train, validation, test, {}, confidence=95)
     with pytest.raises(BlockPilotError, match="single prompt"):
-        compare(train, validation, test.select_rows(np.array([0])), {})
+        judged(train, validation, test.select_rows(np.array([0])), {})
