@@ -137,7 +137,7 @@ def test_the_bundled_drafter_ships_in_the_standard_layout():
     config = json.loads((BUNDLED_DRAFTER / "config.json").read_text(encoding="utf-8"))
     assert config["architectures"] == ["DFlashDraftModel"]
     assert config["block_size"] == 16
-    extension = {"correction_rank"}
+    extension = {"correction_rank", "trained_length"}
     assert set(config["dflash_config"]) - extension == {"mask_token_id", "target_layer_ids"}
     with safe_open(BUNDLED_DRAFTER / "model.safetensors", "pt") as file:
         keys = set(file.keys())

@@ -166,7 +166,8 @@ def generate(config: GenerateConfig) -> None:
     passes = _echo(pair, decoder.stream(prefill, block_size), stream)
     result = decoder.collect(passes, policy_seconds)
     print(f"\n{_summary(result, block_size, policy is not None)}", file=sys.stderr)
-    for warning in _warnings(result, block_size):
+    lengths = (prefill.prompt_tokens, pair.trained_length)
+    for warning in _warnings(result, block_size, *lengths):
         print("warning:", warning, file=sys.stderr)
     if config.json is not None:
         write_json(config.json, _record(pair, prefill, result, block_size, config))
@@ -196,11 +197,14 @@ def _summary(result: Generation, block_size: int, by_policy: bool) -> str:
     )
 
 
-def _warnings(result: Generation, block_size: int) -> list[str]:
+def _warnings(
+    result: Generation, block_size: int, prompt_tokens: int, trained_length: int | None
+) -> list[str]:
     """What looks wrong in this text."""
     emitted, passes = np.array([len(result.tokens) - 1]), np.array([len(result.passes) - 1])
     looping = np.array([is_repetitive(result.tokens)])
-    return acceptance_warnings(emitted, passes, looping, block_size)
+    prompts = np.array([prompt_tokens])
+    return acceptance_warnings(emitted, passes, looping, block_size, prompts, trained_length)
 
 
 def _record(

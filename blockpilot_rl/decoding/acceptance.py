@@ -1,4 +1,4 @@
-"""What makes acceptance suspicious: hardly any draft is accepted, or the texts end in loops."""
+"""Warnings about acceptance: few drafts are accepted, prompts are too long, or texts loop."""
 
 from __future__ import annotations
 
@@ -7,34 +7,54 @@ from collections.abc import Sequence
 import numpy as np
 
 NEAR_ONE = 1.2
-"""Acceptance length below which a pair is suspected of not belonging together."""
+"""An acceptance length below this suggests that drafter and target do not fit."""
 
 FEW_PASSES = 20
-"""Decode passes below which an acceptance length is too rough to suspect anything."""
+"""With fewer decode passes an acceptance length is too rough for a warning."""
 
 MANY_LOOPS = 0.2
-"""Share of texts that end in a loop above which acceptance says little about other texts."""
+"""If more texts than this share end in a loop, acceptance says little about other texts."""
 
 
 def acceptance_warnings(
-    emitted: np.ndarray, passes: np.ndarray, repetitive: np.ndarray, block_size: int
+    emitted: np.ndarray,
+    passes: np.ndarray,
+    repetitive: np.ndarray,
+    block_size: int,
+    prompt_tokens: np.ndarray | None = None,
+    trained_length: int | None = None,
 ) -> list[str]:
-    """Say what should be looked into, a line each.
+    """Describe what looks wrong, one line each.
 
     Args:
-        emitted: Tokens that decode passes emitted, `[texts]`; the first token of a text, which
-            comes from prefill, does not count.
+        emitted: Tokens that decode passes emitted, `[texts]`. The first token of a text comes from
+            prefill and does not count.
         passes: Decode passes of each text, `[texts]`.
         repetitive: Whether each text ends in a loop, `[texts]`.
         block_size: Block size of the passes.
+        prompt_tokens: Length of each prompt, `[texts]`; None if unknown.
+        trained_length: Tokens of the longest text that the drafter was trained on; None if unknown.
     """
     total = int(passes.sum())
     if not total:
         return []
     warnings, pooled = [], emitted.sum() / total
-    if block_size > 1 and total >= FEW_PASSES and pooled < NEAR_ONE:
+    too_long = np.zeros(len(passes), dtype=bool)
+    if block_size > 1 and prompt_tokens is not None and trained_length is not None:
+        too_long = prompt_tokens > trained_length
+    if too_long.any():
+        which = (
+            f"{too_long.sum()} of {len(passes)} prompts are" if len(passes) > 1 else "the prompt is"
+        )
         warnings.append(
-            f"acceptance length {pooled:.2f} at block size {block_size} is near 1: hardly any "
+            f"{which} longer than {trained_length} tokens, the longest text that the drafter was "
+            "trained on; it accepts fewer drafts there"
+        )
+    known = int(passes[~too_long].sum())
+    acceptance = emitted[~too_long].sum() / max(known, 1)
+    if block_size > 1 and known >= FEW_PASSES and acceptance < NEAR_ONE:
+        warnings.append(
+            f"acceptance length {acceptance:.2f} at block size {block_size} is near 1: hardly any "
             "draft is accepted. Is this the drafter of this target? Check its target_layer_ids, "
             "rope_parameters (rope_theta), mask_token_id and dtype, and the chat template"
         )

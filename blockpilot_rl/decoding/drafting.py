@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from blockpilot_rl.decoding.forward import TargetForward
 from blockpilot_rl.decoding.lean import KVCache, LeanLayer, RopeTable, norm_of
 from blockpilot_rl.decoding.sampling import greedy
+from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.correction import CorrectionHead
 from blockpilot_rl.models.drafter import DFlashDraftModel, visible
 
@@ -45,6 +46,8 @@ class LeanDrafter:
     def __init__(self, drafter: DFlashDraftModel, target: TargetForward) -> None:
         """Read the drafter's weights, and the target's embeddings and head if it has none."""
         config: Any = drafter.config
+        if config.is_dflash2:
+            raise BlockPilotError("DFlash2 drafters cannot be decoded with yet")
         self.drafter = drafter
         self.target = target
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
@@ -59,8 +62,10 @@ class LeanDrafter:
         self.norm = norm_of(drafter.norm)
         self.token_ids = drafter.draft_token_ids
         self.head = drafter.draft_head(target.head)
+        model: Any = target.model
+        self.head_bias = drafter.draft_bias(model.get_output_embeddings().bias)
+        self._table = model.get_input_embeddings().weight.detach()
         self.correction = drafter.correction
-        self.embed = drafter.own("embed_tokens") or target.embed
         like = drafter.fc.weight
         mask = torch.tensor([[config.mask_token_id]], device=like.device)
         self.mask_embedding = self.embed(mask)
@@ -68,6 +73,10 @@ class LeanDrafter:
         if self.correction is not None:
             self._correction_head = self.head @ self.correction.output.weight.detach()
             self._tokens_read = self._read_tokens(self.correction)
+
+    def embed(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Embed tokens as the drafter reads them, `[...]` to `[..., hidden]`."""
+        return self.drafter.embed(tokens, self._table)
 
     @property
     def device(self) -> torch.device:
@@ -230,11 +239,11 @@ class LeanDrafter:
             Logits over the draft vocabulary, `[..., draft_vocab]`.
         """
         normed = self._normed(states)
-        logits = F.linear(normed, self.head)
-        if self.correction is None:
-            return logits
-        mixed = self.correction.mix(normed, self.embed(before))
-        return logits + F.linear(mixed, self._correction_head)
+        logits = F.linear(normed, self.head, self.head_bias)
+        if self.correction is not None:
+            mixed = self.correction.mix(normed, self.embed(before))
+            logits = logits + F.linear(mixed, self._correction_head)
+        return self.drafter.scale_logits(logits)
 
     def propose(
         self,
@@ -285,11 +294,12 @@ class LeanDrafter:
         What does not depend on the drafts is computed for all masks at once.
         """
         normed = self._normed(states)
-        logits, known = F.linear(normed, self.head), correction.state(normed)
+        logits, known = F.linear(normed, self.head, self.head_bias), correction.state(normed)
         read = correction.read(self.embed(anchors))
         for index in range(states.shape[1]):
             mixed = correction.join(known[:, index], read)
             corrected = logits[:, index] + F.linear(mixed, self._correction_head)
+            corrected = self.drafter.scale_logits(corrected)
             drafts = choose(corrected, index)
             yield corrected, drafts
             read = self._tokens_read[drafts]

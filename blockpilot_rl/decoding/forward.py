@@ -59,6 +59,7 @@ class Hidden:
 class TargetForward(Protocol):
     """A target's pass over new tokens, appended to a cache."""
 
+    model: Any
     head: torch.Tensor
     vocab_size: int
 

@@ -1,10 +1,9 @@
-"""What the token before a position says about it: an optional head of a drafter.
+"""An optional head of a drafter that corrects each draft by the token before it.
 
-One parallel pass guesses every position of a block without knowing what it guesses beside it, so
-"of course" and "no problem" can become "of problem". A small head that reads the token before a
-position repairs most of that at almost no cost (the Markov head of DSpark and the causal correction
-of Domino, both 2026, are such heads for DFlash). Drafting is then still one pass of the layers,
-followed by one cheap step per position.
+One parallel pass guesses all positions of a block independently, so "of course" and "no problem"
+can become "of problem". A small head that reads the token before a position repairs most of this at
+almost no cost (the Markov head of DSpark and the causal correction of Domino, both 2026, are such
+heads for DFlash). Drafting is still one pass of the layers, then one cheap step per position.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from torch import nn
 class CorrectionHead(nn.Module):
     """Corrects the final hidden state of a masked position by the token before it.
 
-    The correction passes through `rank` numbers, so that behind the head of the vocabulary it costs
-    a product of width `rank`, not of the model's width. An untrained head corrects nothing.
+    The correction passes through `rank` numbers. Applied to the logits, it costs a product of width
+    `rank` instead of the model's width. An untrained head corrects nothing.
     """
 
     def __init__(self, hidden_size: int, rank: int) -> None:
-        """Make an untrained head."""
+        """Build an untrained head."""
         super().__init__()
         self.state = nn.Linear(hidden_size, rank, bias=False)
         self.token = nn.Linear(hidden_size, rank, bias=False)
@@ -44,7 +43,7 @@ class CorrectionHead(nn.Module):
         return part
 
     def mix(self, hidden: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-        """Compute what `output` reads.
+        """Compute the input of `output`.
 
         Args:
             hidden: Final-norm states of masked positions, `[..., hidden]`.
@@ -57,7 +56,7 @@ class CorrectionHead(nn.Module):
 
     @staticmethod
     def join(state: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
-        """Join what `state` and `read` gave, `[..., rank]` each, to what `output` reads."""
+        """Join the results of `state` and `read`, `[..., rank]` each, to the input of `output`."""
         return F.silu(state + token)
 
     def forward(self, hidden: torch.Tensor, before: torch.Tensor) -> torch.Tensor:

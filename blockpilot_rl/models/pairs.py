@@ -1,4 +1,4 @@
-"""A target with its drafter: loading, checking that they fit, and their fingerprint."""
+"""A target with its drafter: loading, checks that they fit, and the fingerprint."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from blockpilot_rl.errors import BlockPilotError, closest, one_line
-from blockpilot_rl.models.checkpoints import load_drafter, resolve_checkpoint
+from blockpilot_rl.models.checkpoints import check_finite, load_drafter, resolve_checkpoint
 from blockpilot_rl.models.default_target import (
     cache_folder,
     convert_once,
@@ -57,12 +57,11 @@ class Pair:
         target: The target LM.
         tokenizer: The target's tokenizer, with its chat template.
         drafter: The DFlash drafter, or None for a target alone.
-        target_name: What was asked for: a hub id or a folder's name.
-        drafter_name: Likewise for the drafter.
+        target_name: Hub id or folder name of the target.
+        drafter_name: Hub id or folder name of the drafter.
         stop_token_ids: Tokens that end a text.
-        template: Options of the chat template that prompts are rendered with, such as
-            `enable_thinking`; they change acceptance, so records and policies repeat them. None if
-            prompts come as tokens from elsewhere.
+        template: Options of the chat template, such as `enable_thinking`. They change acceptance,
+            so records and policies store them. None if prompts are tokens.
     """
 
     target: PreTrainedModel
@@ -75,24 +74,29 @@ class Pair:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Dtype that both models run in."""
+        """Dtype of both models."""
         return self.target.dtype
 
     @property
     def device(self) -> torch.device:
-        """Device that both models are on."""
+        """Device of both models."""
         return self.target.device
 
     @property
     def block_size(self) -> int:
-        """Block size the drafter was trained for (1 without a drafter)."""
+        """Block size that the drafter was trained for (1 without a drafter)."""
         return 1 if self.drafter is None else int(self.drafter.config.block_size)
 
     @property
     def max_length(self) -> int:
-        """Positions that both models can address."""
+        """Number of positions that both models can address."""
         models = (self.target, self.drafter)
         return min(max_positions(model.config) for model in models if model is not None)
+
+    @property
+    def trained_length(self) -> int | None:
+        """Tokens of the longest text that the drafter was trained on, or None if unknown."""
+        return None if self.drafter is None else self.drafter.config.trained_length
 
     @cached_property
     def fingerprint(self) -> str:
@@ -101,7 +105,7 @@ class Pair:
 
     @cached_property
     def target_fingerprint(self) -> str:
-        """The same of the target alone."""
+        """Digest of the target's config and weights."""
         return _fingerprint(self.target)
 
     def encode(self, messages: Sequence[Mapping[str, Any]], **template: Any) -> torch.Tensor:
@@ -131,7 +135,7 @@ class Pair:
                 return_dict=False,
                 **options,
             )
-        # What a template makes of an option of the wrong kind can raise anything.
+        # A template can raise anything for an option of the wrong kind.
         except Exception as error:
             raise BlockPilotError(
                 f"target {self.target_name} refuses this conversation: {one_line(error)}"
@@ -142,12 +146,12 @@ class Pair:
 def _check_template(
     tokenizer: PreTrainedTokenizerBase, options: Mapping[str, Any], target_name: str
 ) -> None:
-    """Refuse options that a chat template would ignore in silence."""
+    """Refuse options that a chat template would silently ignore."""
     templates = tokenizer.chat_template
     if templates is None:
         raise BlockPilotError(f"target {target_name} has no chat template")
     text = templates if isinstance(templates, str) else " ".join(templates.values())
-    # What the renderer itself takes or gives is no option of the template.
+    # Arguments of the renderer itself are not options of the template.
     taken = {"messages", *signature(tokenizer.apply_chat_template).parameters}
     known = set(re.findall(r"\w+", text)) - taken
     for name in options:
@@ -161,8 +165,8 @@ def _check_template(
 def _fingerprint(*models: PreTrainedModel | None) -> str:
     """Digest of configs and weights.
 
-    Weights are sampled: every tensor contributes 64 entries spread over it, rounded to bfloat16, so
-    that large models are digested in a second.
+    Every tensor contributes 64 evenly spaced values, rounded to bfloat16, so that the digest of a
+    large model takes a second.
     """
     digest = hashlib.sha256()
     for model in models:
@@ -179,9 +183,12 @@ def _fingerprint(*models: PreTrainedModel | None) -> str:
 
 
 def _shape_of(config: Any) -> str:
-    """The parts of a config that decide what its weights compute."""
+    """The parts of a config that determine what the model computes."""
     skip = {"dtype", "torch_dtype", "_name_or_path", "transformers_version", "architectures"}
     kept = {k: v for k, v in config.to_dict().items() if k not in skip}
+    if isinstance(kept.get("dflash_config"), dict):
+        settings = kept["dflash_config"].items()
+        kept["dflash_config"] = {k: v for k, v in settings if k != "trained_length"}
     return json.dumps(kept, sort_keys=True, default=str)
 
 
@@ -214,11 +221,12 @@ def load_pair(
         drafter: Hub id or folder; None for the bundled drafter, which fits the default target.
         dtype: `float32`, `bfloat16` or `float16`, for both models.
         device: Where to put both models.
-        with_drafter: False loads the target alone.
+        with_drafter: Whether to load a drafter.
         template: Options of the chat template, such as `enable_thinking`.
 
     Raises:
-        BlockPilotError: If something is missing, corrupt, unsupported, or the two do not fit.
+        BlockPilotError: If a checkpoint is missing, corrupt or not supported, or the drafter does
+            not fit the target.
     """
     torch_dtype = parse_dtype(dtype)
     check_device(device)
@@ -232,9 +240,7 @@ def load_pair(
     draft_model = None
     if with_drafter:
         if drafter is None and target is not None:
-            raise BlockPilotError(
-                f"target {str(target)!r} has no default drafter; name one with --drafter"
-            )
+            raise BlockPilotError(f"target {str(target)!r} has no default drafter; name a drafter")
         draft_model = load_drafter(drafter or BUNDLED_DRAFTER, torch_dtype, device)
         check_fit(model, draft_model, tokenizer)
         share_modules(model, draft_model)
@@ -250,7 +256,7 @@ def load_pair(
 
 
 def _short_name(name: str | Path) -> str:
-    """A hub id as it is, a local path by its last part: records never hold machine paths."""
+    """A hub id unchanged, or the last part of a local path: records hold no local paths."""
     path = Path(name)
     return path.resolve().name if path.exists() else str(name)
 
@@ -269,12 +275,12 @@ def _target_folder(target: str | Path | None) -> Path:
 
 
 def _load_target(folder: Path, dtype: torch.dtype, device: str) -> PreTrainedModel:
-    # A broken checkpoint fails in as many ways as transformers has readers, hence `Exception`.
+    # The readers of transformers raise many kinds of errors for a broken checkpoint.
     try:
         config = AutoConfig.from_pretrained(folder)
     except Exception as error:
         raise BlockPilotError(
-            f"target {folder} has a config that cannot be read: {one_line(error)}"
+            f"the config of target {folder} cannot be read: {one_line(error)}"
         ) from error
     check_architecture(folder, config)
     try:
@@ -293,6 +299,7 @@ def _load_target(folder: Path, dtype: torch.dtype, device: str) -> PreTrainedMod
             f"target {folder} lacks {len(missing)} tensors, such as {missing[0]}; its weights "
             "would be random"
         )
+    check_finite(model.named_parameters(), f"target {folder}")
     return model  # type: ignore[no-any-return]
 
 
@@ -301,7 +308,7 @@ def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
     except Exception as error:
         raise BlockPilotError(
-            f"target {folder} has no tokenizer that can be read: {one_line(error)}"
+            f"the tokenizer of target {folder} cannot be read: {one_line(error)}"
         ) from error
     return tokenizer
 

@@ -115,6 +115,8 @@ def acceptance_report(
             frame["passes"].to_numpy(),
             frame["repetitive"].to_numpy(),
             block_size,
+            frame["prompt_tokens"].to_numpy(),
+            decoder.pair.trained_length,
         ),
         "block_size": block_size,
         "max_new_tokens": max_new_tokens,

@@ -15,7 +15,7 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.checkpoints import load_drafter
 from blockpilot_rl.models.drafter import DFlashConfig, DFlashDraftModel
 from blockpilot_rl.models.drafter_config import OWN_MODULES
-from blockpilot_rl.models.fit import check_fit
+from blockpilot_rl.models.fit import check_fit, embedding_scale
 from blockpilot_rl.models.pairs import Pair
 from blockpilot_rl.training.recipe import RecipeConfig
 
@@ -43,6 +43,8 @@ def pretrained_drafter(
     """
     drafter = load_drafter(name, torch.float32, "cpu")
     check_fit(pair.target, drafter, pair.tokenizer)
+    if drafter.config.is_dflash2:
+        raise BlockPilotError(f"drafter {name} is a DFlash2 drafter; training starts from DFlash")
     own = [module for module in OWN_MODULES if drafter.own(module) is not None]
     if own:
         raise BlockPilotError(
@@ -127,7 +129,7 @@ def new_drafter(
     counts = Counter[int](pair.stop_token_ids)
     for answer in answers:
         counts.update(answer.output_ids.tolist())
-    vocabulary = shape.vocab_size
+    vocabulary, scale = shape.vocab_size, embedding_scale(pair.target)
     size = min(config.draft_vocab_size, vocabulary)
     # Tokens that do not occur fill the rest of the vocabulary in order of their id.
     ranked = [token for token, _ in counts.most_common(size)]
@@ -150,6 +152,7 @@ def new_drafter(
             "mask_token_id": mask_token_id,
             "target_layer_ids": list(config.target_layer_ids),
             "correction_rank": config.correction_rank or None,
+            "input_embedding_scale": None if scale == 1 else scale,
         },
         draft_vocab_size=None if size == vocabulary else size,
         architectures=["DFlashDraftModel"],

@@ -181,8 +181,8 @@ class Trainer:
         drafter_config: Any = drafter.config
         target = target_forward(pair.target, list(drafter_config.target_layer_ids))
         tokens = torch.arange(target.vocab_size, device=self.device)
-        # Embedded as in decoding, because some targets scale their embeddings.
-        self.embedding: torch.Tensor = target.embed(tokens[None])[0].detach().float()
+        table = target.model.get_input_embeddings().weight.detach()
+        self.embedding: torch.Tensor = drafter.embed(tokens, table).float()
         self.mask_embedding = self.embedding[drafter.config.mask_token_id]
         ids = drafter.draft_token_ids
         self.head = (target.head if ids is None else target.head[ids]).bfloat16()
@@ -195,6 +195,8 @@ class Trainer:
             raise BlockPilotError("no answer has two tokens, so there is nothing to train on")
         read = partial(_teacher_logits, target, ids, self.head)
         self.examples = [training_example(a, read, config.teacher_top) for a in usable]
+        lengths = (drafter_config.trained_length or 0, *(len(x.tokens) for x in self.examples))
+        drafter_config.dflash_config["trained_length"] = max(lengths)
         every = max(1, len(usable) // 64)
         sample = torch.cat([answer.features.float() for answer in usable[::every]])
         scale = sample.square().mean(0).sqrt().clamp(min=1e-3).reciprocal()

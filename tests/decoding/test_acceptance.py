@@ -26,6 +26,35 @@ def test_few_passes_say_nothing_of_a_drafter(passes, warns):
     assert bool(found) == warns
 
 
+@pytest.mark.parametrize(
+    ("prompts", "trained_length", "expected"),
+    [
+        ([500, 30], 400, ["1 of 2 prompts are longer than 400 tokens"]),
+        ([500, 401], 400, ["2 of 2 prompts are longer than 400 tokens"]),
+        ([400, 30], 400, ["acceptance length 1.00 at block size 8 is near 1"]),
+        ([500, 30], None, ["acceptance length 1.00 at block size 8 is near 1"]),
+        (None, 400, ["acceptance length 1.00 at block size 8 is near 1"]),
+    ],
+)
+def test_long_prompts_are_not_blamed_on_the_drafter(prompts, trained_length, expected):
+    """Nor are they hidden: acceptance of the other texts decides about the drafter."""
+    passes = np.array([60, 19 if prompts == [500, 30] and trained_length else 30])
+    lengths = None if prompts is None else np.array(prompts)
+    found = acceptance_warnings(passes, passes, passes < 0, 8, lengths, trained_length)
+    assert [warning[: len(text)] for warning, text in zip(found, expected, strict=True)] == expected
+    assert acceptance_warnings(passes, passes, passes < 0, 1, lengths, trained_length) == []
+
+
+def test_a_bad_drafter_is_named_beside_long_prompts():
+    passes, prompts = np.array([60, 30]), np.array([500, 30])
+    found = acceptance_warnings(passes, passes, passes < 0, 8, prompts, 400)
+    assert len(found) == 2
+    assert "longer than 400" in found[0]
+    assert "near 1" in found[1]
+    [alone] = acceptance_warnings(passes[:1], passes[:1], passes[:1] < 0, 8, prompts[:1], 400)
+    assert alone.startswith("the prompt is longer than 400 tokens")
+
+
 def test_loops_are_named_with_what_is_left_without_them():
     [warning] = acceptance_warnings(EMITTED, PASSES, LOOPING, 8)
     assert "33% of the texts end in a loop" in warning

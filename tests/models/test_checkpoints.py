@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 
 import pytest
@@ -10,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.models.checkpoints import load_drafter, resolve_checkpoint
+from blockpilot_rl.models.checkpoints import check_finite, load_drafter, resolve_checkpoint
 from blockpilot_rl.models.pairs import load_pair
 from tests.tiny_pair import MASK, PROMPTS, encode, tiny_drafter, variant
 
@@ -57,12 +58,12 @@ def test_tensors_in_several_files(tiny, tmp_path):
     assert all(torch.equal(tensors[name], loaded[name]) for name in names)
 
 
-@pytest.mark.parametrize("architectures", [["DFlash2DraftModel"], ["Qwen3ForCausalLM"], [], None])
+@pytest.mark.parametrize("architectures", [["DFlash3DraftModel"], ["Qwen3ForCausalLM"], ["A", "B"]])
 def test_other_architectures_are_refused_by_name(tiny, tmp_path, architectures):
     folder = variant(tiny[1], tmp_path / "drafter", architectures=architectures)
     with pytest.raises(BlockPilotError) as refused:
         load_drafter(folder)
-    assert f"has architecture {architectures or []}, not DFlashDraftModel" in str(refused.value)
+    assert f"has architecture {architectures}, not DFlashDraftModel or" in str(refused.value)
 
 
 def test_missing_and_unclaimed_tensors_are_named(tiny, tmp_path):
@@ -74,7 +75,7 @@ def test_missing_and_unclaimed_tensors_are_named(tiny, tmp_path):
     with pytest.raises(BlockPilotError) as refused:
         load_drafter(folder)
     assert "missing tensors ['layers.1.self_attn.q_norm.weight']" in str(refused.value)
-    assert "unclaimed tensors ['extra'] (1 and 1 in all)" in str(refused.value)
+    assert "unclaimed tensors ['extra'] (1 and 1 in total)" in str(refused.value)
 
 
 def test_a_tensor_of_another_shape_is_named(tiny, tmp_path):
@@ -138,7 +139,7 @@ def test_broken_config_file(tiny, tmp_path, text, message):
     ("changes", "message"),
     [
         ({"hidden_size": "abc"}, "is invalid: .*'hidden_size'"),
-        ({"num_hidden_layers": 3}, "is invalid: .*must be equal"),
+        ({"num_hidden_layers": 3}, "the config has 3 layers, the weights have 2"),
         ({"dflash_config": [1]}, "is invalid"),
         ({"num_attention_heads": 0}, "describes no model that can be built"),
         ({"rope_parameters": {"rope_type": "spiral"}}, "rope_type 'spiral' is not one of default"),
@@ -148,9 +149,15 @@ def test_broken_config_file(tiny, tmp_path, text, message):
             {"is_causal": True, "dflash_config": {**IDS, "causal": False}},
             "is_causal is True in one",
         ),
-        ({"dflash_config": {**IDS, "selector_rank": 8}}, "has selector_rank 8, which is not plain"),
-        ({"attention_sink_bias": True}, "has attention_sink_bias True, which is not plain DFlash"),
-        ({"dflash_config": {**IDS, "output_multiplier": 0.2}}, "has output_multiplier 0.2, which"),
+        (
+            {"dflash_config": {**IDS, "selector_rank": 8}},
+            "of DFlash2 has no conv_kernel_size, conv_group_size, selector_top_k",
+        ),
+        ({"attention_sink_bias": True}, "has attention_sink_bias True, which is neither"),
+        (
+            {"dflash_config": {**IDS, "output_multiplier": 0.0}},
+            "output_multiplier 0.0 must be a positive number",
+        ),
         ({"dflash_config": {"mask_token_id": MASK, "target_layer_ids": ["a"]}}, "are outside 0..2"),
         ({"block_size": 1}, "block_size 1 must be at least 2"),
     ],
@@ -170,7 +177,7 @@ def test_corrupt_and_missing_weights(tiny, tmp_path):
     with pytest.raises(BlockPilotError, match=r"model\.safetensors are corrupt"):
         load_drafter(folder)
     weights.unlink()
-    with pytest.raises(BlockPilotError, match=r"has no \*\.safetensors file"):
+    with pytest.raises(BlockPilotError, match=r"has no \*\.safetensors or pytorch_model"):
         load_drafter(folder)
 
 
@@ -253,7 +260,7 @@ def test_a_target_without_an_owner_and_without_safetensors(tiny, tmp_path, monke
         ("target", None, "optimizer.bin", False),
         ("target", "model.safetensors", "pytorch_model.bin", False),
         ("target", "model-00001-of-00002.safetensors", "pytorch_model.bin", False),
-        ("drafter", None, "pytorch_model.bin", False),
+        ("drafter", None, "pytorch_model.bin", True),
         ("target", "model.safetensors", "qwen.tiktoken", True),
         ("target", "model.safetensors", "vocab.bpe", True),
         ("target", "model.safetensors", "merges.txt", True),
@@ -377,3 +384,140 @@ def test_a_config_as_z_lab_writes_it(tiny, tmp_path, spelled, expected):
     decoder, ids = Decoder(pair), encode(pair, PROMPTS[3])
     plain, blocks = (decoder.generate(ids, size, 20).tokens for size in (1, 16))
     assert blocks == plain
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fc.weight",
+        "norm.weight",
+        "layers.1.mlp.down_proj.weight",
+        "layers.0.self_attn.q_norm.weight",
+    ],
+)
+def test_weights_that_are_no_numbers_are_named(tiny, tmp_path, name, value):
+    def change(tensors):
+        tensors[name].flatten()[-1] = value
+
+    folder = rewritten(tiny[1], tmp_path / "drafter", change)
+    with pytest.raises(BlockPilotError, match=f"tensor {name} holds 1 values that are NaN or"):
+        load_drafter(folder)
+
+
+@pytest.mark.parametrize("name", ["model.norm.weight", "model.layers.2.self_attn.v_proj.weight"])
+def test_weights_of_a_target_that_are_no_numbers_are_named(tiny, tmp_path, name):
+    folder = rewritten(tiny[0], tmp_path / "target", lambda tensors: tensors[name].fill_(math.nan))
+    with pytest.raises(BlockPilotError, match=f"target .*tensor {name} holds .* NaN or infinite"):
+        load_pair(folder, tiny[1])
+
+
+def test_weights_that_overflow_in_half_precision_are_named(tiny, tmp_path):
+    folder = rewritten(tiny[1], tmp_path / "drafter", lambda t: t["fc.weight"].mul_(1e9))
+    assert load_drafter(folder).dtype == torch.float32
+    with pytest.raises(BlockPilotError, match="load it as bfloat16 or float32"):
+        load_drafter(folder, torch.float16)
+
+
+def test_large_finite_weights_are_numbers():
+    """Their sum is infinite."""
+    check_finite([("a", torch.full((4,), 3e38)), ("b", torch.arange(3))], "here")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": 2**24}, "has shape"),
+        ({"intermediate_size": 2**40}, "mlp.gate_proj.weight has shape|mlp.down_proj.weight has"),
+        ({"num_hidden_layers": 10**9}, "the config has 1000000000 layers, the weights have 2"),
+        ({"num_attention_heads": 2**30}, "has shape"),
+        ({"head_dim": 2**32}, "has shape"),
+        ({"draft_vocab_size": 2**40}, r"missing tensors \['d2t'\]"),
+        ({"dflash_config": {**IDS, "correction_rank": 2**40}}, "missing tensors"),
+        (
+            {
+                "dflash_config": {
+                    **IDS,
+                    "conv_kernel_size": 2**30,
+                    "conv_group_size": 16,
+                    "selector_rank": 2**40,
+                    "selector_top_k": 4,
+                }
+            },
+            "missing tensors",
+        ),
+    ],
+)
+def test_sizes_in_a_config_are_compared_before_anything_is_allocated(
+    tiny, tmp_path, changes, message
+):
+    """Each would take more memory than there is."""
+    folder = variant(tiny[1], tmp_path / "drafter", layer_types=None, **changes)
+    with pytest.raises(BlockPilotError, match=message) as refused:
+        load_drafter(folder)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "how", ["prefix", "pytorch", "old pytorch", "no architectures", "everything"]
+)
+def test_what_other_tools_write_is_read(tiny, tmp_path, how):
+    """A prefix of all tensors, PyTorch's own files, and configs without an architecture."""
+    changes = {"architectures": None} if how in ("no architectures", "everything") else {}
+    folder = variant(tiny[1], tmp_path / "drafter", **changes)
+    weights = folder / "model.safetensors"
+    tensors = load_file(weights)
+    if how in ("prefix", "everything"):
+        tensors = {f"model.{name}": tensor for name, tensor in tensors.items()}
+        save_file(tensors, weights)
+    if how in ("pytorch", "old pytorch", "everything"):
+        weights.unlink()
+        new = how != "old pytorch"
+        torch.save(tensors, folder / "pytorch_model.bin", _use_new_zipfile_serialization=new)
+    ours, theirs = load_drafter(folder), load_drafter(tiny[1])
+    assert all(torch.equal(ours.state_dict()[k], v) for k, v in theirs.state_dict().items())
+
+
+class _Evil:
+    def __reduce__(self):
+        return (os.mkdir, ("evil",))
+
+
+def test_pytorch_files_run_no_code(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = shutil.copytree(tiny[1], tmp_path / "drafter")
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save({**tensors, "extra": _Evil()}, folder / "pytorch_model.bin")
+    with pytest.raises(BlockPilotError, match=r"pytorch_model.bin are corrupt"):
+        load_drafter(folder)
+    assert not (tmp_path / "evil").exists()
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "causal"),
+    [
+        ({"is_causal": True}, {}, True),
+        ({}, {"is_causal": True}, True),
+        ({}, {"causal": False}, False),
+        ({"is_causal": False}, {"is_causal": False, "causal": False}, False),
+    ],
+)
+def test_causality_may_be_stated_anywhere(tiny, tmp_path, outer, inner, causal):
+    folder = variant(tiny[1], tmp_path / "drafter", dflash_config={**IDS, **inner}, **outer)
+    drafter = load_drafter(folder)
+    assert [layer.self_attn.is_causal for layer in drafter.layers] == [causal, causal]
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"final_logit_softcapping": 0.0},
+        {"output_multiplier": 1},
+        {"final_logit_softcapping": 0, "output_multiplier": 1.0, "input_embedding_scale": 1},
+    ],
+)
+def test_scales_that_change_nothing_may_be_stated(tiny, tmp_path, stated):
+    folder = variant(tiny[1], tmp_path / "drafter", dflash_config={**IDS, **stated})
+    logits = torch.randn(2, 64, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(load_drafter(folder).scale_logits(logits), logits)

@@ -128,7 +128,7 @@ def test_embeddings_and_teacher_are_what_decoding_reads(pair, texts):
 def test_targets_that_do_not_state_every_size(pair, texts, missing):
     config = SimpleNamespace(**pair.target.config.to_dict())
     delattr(config, missing)
-    target = SimpleNamespace(config=config)
+    target = SimpleNamespace(config=config, get_input_embeddings=pair.target.get_input_embeddings)
     drafter = new_drafter(dataclasses.replace(pair, target=target), texts, MASK, FEW)
     assert drafter.config.intermediate_size == (128 if missing == "intermediate_size" else 48)
     assert drafter.config.num_key_value_heads == (4 if missing == "num_key_value_heads" else 2)

@@ -1,0 +1,103 @@
+"""What DFlash2 adds to a drafter: convolutions inside a block and a selector of candidates.
+
+Positions of a block do not know what is drafted beside them. Around attention and MLP of every
+layer, short convolutions let a position read the ones before it. After the last layer, a selector
+chooses among the most probable tokens of each position by how well they follow the token before.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+class GroupedDynamicConv(nn.Module):
+    """A pair of depthwise causal convolutions around one part of a layer.
+
+    The kernel of a position is a learned base kernel plus a kernel that a projection of the input
+    gives, one value for each tap and group of channels. Both convolutions use the same projection.
+    """
+
+    def __init__(self, hidden_size: int, kernel_size: int, group_size: int) -> None:
+        """Build convolutions that change nothing."""
+        super().__init__()
+        self.kernel_size, self.group_size = kernel_size, group_size
+        self.base_kernel = nn.Parameter(torch.zeros(2, kernel_size, hidden_size))
+        groups = hidden_size // group_size
+        self.kernel_projection = nn.Linear(hidden_size, 2 * kernel_size * groups, bias=False)
+        with torch.no_grad():
+            self.base_kernel[:, 0] = 1
+            self.kernel_projection.weight.zero_()
+
+    def prepare(
+        self, hidden: torch.Tensor, offsets: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Convolve the input of the part.
+
+        Args:
+            hidden: `[batch, n, hidden]`; the tokens of a block are consecutive.
+            offsets: Position of each token in its block, `[n]` or `[batch, n]`.
+
+        Returns:
+            The convolved input, same shape, and the kernels for `finish`,
+            `[batch, n, kernel, groups]`.
+        """
+        kernels = self.kernel_projection(hidden)
+        kernels = kernels.view(*hidden.shape[:-1], 2, self.kernel_size, -1)
+        return self._convolve(hidden, kernels[..., 0, :, :], 0, offsets), kernels[..., 1, :, :]
+
+    def finish(
+        self, hidden: torch.Tensor, kernels: torch.Tensor, offsets: torch.Tensor
+    ) -> torch.Tensor:
+        """Convolve the output of the part; arguments as in `prepare`."""
+        return self._convolve(hidden, kernels, 1, offsets)
+
+    def _convolve(
+        self, hidden: torch.Tensor, kernels: torch.Tensor, side: int, offsets: torch.Tensor
+    ) -> torch.Tensor:
+        grouped = hidden.unflatten(-1, (-1, self.group_size))
+        base = self.base_kernel[side].to(hidden.dtype).unflatten(-1, (-1, self.group_size))
+        output = torch.zeros_like(grouped)
+        for tap in range(self.kernel_size):
+            values = grouped
+            if tap:
+                # A convolution does not reach into the block before.
+                values = torch.roll(grouped, tap, dims=1) * (offsets >= tap)[..., None, None]
+            output = output + base[tap] * values
+            output = torch.addcmul(output, kernels[..., tap, :, None], values)
+        return output.flatten(-2)
+
+
+class CandidateSelector(nn.Module):
+    """Scores the most probable tokens of a position by the token before it.
+
+    The score of candidate `b` after token `a` is `logit(b) + <A[a] * H(hidden), B[b]>` with two
+    tables `A` and `B` and a projection `H` of low rank.
+    """
+
+    def __init__(self, hidden_size: int, vocab_size: int, rank: int, top_k: int) -> None:
+        """Build a selector that prefers no pair of tokens."""
+        super().__init__()
+        self.top_k = top_k
+        self.hidden_projection = nn.Linear(hidden_size, rank, bias=False)
+        self.predecessor_codebook = nn.Parameter(torch.zeros(vocab_size, rank))
+        self.successor_codebook = nn.Parameter(torch.zeros(vocab_size, rank))
+
+    def forward(
+        self, logits: torch.Tensor, hidden: torch.Tensor, before: torch.Tensor
+    ) -> torch.Tensor:
+        """Score candidates and exclude all other tokens.
+
+        Args:
+            logits: `[..., vocab]`.
+            hidden: Final-norm states of the same positions, `[..., hidden]`.
+            before: Token before each position, `[...]`.
+
+        Returns:
+            `[..., vocab]`, minus infinity except for the candidates.
+        """
+        unary, candidates = logits.topk(self.top_k, dim=-1, sorted=False)
+        context = self.predecessor_codebook[before] * self.hidden_projection(hidden)
+        pairs = torch.einsum("...r,...kr->...k", context, self.successor_codebook[candidates])
+        excluded = torch.full_like(logits, -torch.inf)
+        return excluded.scatter(-1, candidates, unary + pairs)
