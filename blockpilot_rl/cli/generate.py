@@ -198,7 +198,7 @@ def _summary(result: Generation, block_size: int, by_policy: bool) -> str:
 
 
 def _warnings(
-    result: Generation, block_size: int, prompt_tokens: int, trained_length: int | None
+    result: Generation, block_size: int, prompt_tokens: int = 0, trained_length: int | None = None
 ) -> list[str]:
     """What looks wrong in this text."""
     emitted, passes = np.array([len(result.tokens) - 1]), np.array([len(result.passes) - 1])
