@@ -72,7 +72,12 @@ class RecipeConfig:
         help="rank of a head that corrects each draft by the token before it; 0 adds none",
         minimum=0,
     )
-    init: str | None = option(None, help="drafter to start from (default: random weights)")
+    init: str | None = option(
+        None,
+        metavar="DRAFTER",
+        help="hub id or folder of a drafter to start from (default: random weights); it decides "
+        "the layers, the target layers, the draft vocabulary and the mask token",
+    )
     seed: int = option(
         0, help="random seed of the initial weights and the batches", minimum=0, maximum=2**32 - 1
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from blockpilot_rl.files import atomic_directory, write_json
 from blockpilot_rl.models.drafter import DFlashDraftModel
 from blockpilot_rl.models.fit import check_layer_ids, check_mask_token
 from blockpilot_rl.models.pairs import Pair, load_pair
-from blockpilot_rl.options import check_options, option
+from blockpilot_rl.options import option
 from blockpilot_rl.progress import ProgressCallback, no_progress
 from blockpilot_rl.prompts import GROUPS, Prompt, builtin_suite
 from blockpilot_rl.sweeps.continuations import ContinuationStore
@@ -26,9 +26,9 @@ from blockpilot_rl.training.recipe import RecipeConfig, Trainer
 _LOGGED_POSITIONS = (1, 2, 4, 8)
 
 
-@dataclass(frozen=True)
-class DrafterTrainingConfig:
-    """What to train a drafter for, on which prompts, and how."""
+@dataclass(frozen=True, kw_only=True)
+class DrafterTrainingConfig(RecipeConfig):
+    """What to train a drafter for, on which prompts, and the recipe."""
 
     out: str = option(
         help="folder for the corpus, the checkpoint and the finished drafter", metavar="DIR"
@@ -44,13 +44,14 @@ class DrafterTrainingConfig:
         help=f"groups of the suite to mix, for the corpus and the report, of {', '.join(GROUPS)}",
     )
     skip: int = option(
-        0, help="prompts to leave out at the start of the split, such as those init has seen"
+        0,
+        help="prompts to leave out at the start of the split, such as those that init has seen",
+        minimum=0,
     )
     max_new_tokens: int = option(128, help="budget of each answer, in tokens", minimum=2)
     part: tuple[int, int] = option(
-        (0, 1), help="make only this part of the corpus, counted from 0, of so many; then stop"
+        (0, 1), help="index and number of parts of the corpus: make this part only, then stop"
     )
-    recipe: RecipeConfig = field(default_factory=RecipeConfig)
     mask_token_id: int | None = option(
         None, help="token that stands for a mask (default: an unused special token)"
     )
@@ -62,19 +63,24 @@ class DrafterTrainingConfig:
         Raises:
             BlockPilotError: If a value is not allowed.
         """
-        check_options(self)
+        super().__post_init__()
         self.prompts("drafter", 0)
         index, count = self.part
         if not 0 <= index < count:
             raise BlockPilotError(f"part {index} of {count} does not exist; parts start at 0")
-        if self.skip < 0 or 0 < self.suite_size <= self.skip:
+        if 0 < self.suite_size <= self.skip:
             raise BlockPilotError(
                 f"skip {self.skip} must leave some of the {self.suite_size} prompts of the suite"
             )
-        if self.recipe.init is not None and _same_place(self.recipe.init, self.drafter_folder):
+        if self.init is not None and Path(self.init).resolve() == self.drafter_folder.resolve():
             raise BlockPilotError(
-                f"init {self.recipe.init} is where the new drafter goes; choose another out folder"
+                f"init {self.init} is where the new drafter goes; choose another out folder"
             )
+
+    @property
+    def recipe(self) -> RecipeConfig:
+        """The recipe alone, which checkpoints and reports store."""
+        return RecipeConfig(**{x.name: getattr(self, x.name) for x in fields(RecipeConfig)})
 
     @property
     def drafter_folder(self) -> Path:
@@ -124,17 +130,14 @@ def train_drafter(
     """
     progress = progress or no_progress
     pair = load_pair(config.target, None, config.dtype, config.device, with_drafter=False)
-    block_size = config.recipe.block_size
-    if block_size + config.max_new_tokens >= pair.max_length:
+    if config.block_size + config.max_new_tokens >= pair.max_length:
         raise BlockPilotError(
-            f"blocks of {block_size} and {config.max_new_tokens} new tokens leave no room for a "
-            f"prompt in the target's {pair.max_length} positions"
+            f"blocks of {config.block_size} and {config.max_new_tokens} new tokens leave no room "
+            f"for a prompt in the target's {pair.max_length} positions"
         )
     drafter, recipe = None, config.recipe.with_default_shape()
-    if config.recipe.init is not None:
-        drafter, recipe = pretrained_drafter(
-            config.recipe.init, pair, config.recipe, config.mask_token_id
-        )
+    if config.init is not None:
+        drafter, recipe = pretrained_drafter(config.init, pair, config.recipe, config.mask_token_id)
     assert recipe.target_layer_ids is not None
     check_layer_ids(pair.target, recipe.target_layer_ids)
     if config.mask_token_id is not None:
@@ -151,10 +154,6 @@ def train_drafter(
     trained = _train(Trainer(drafter, pair, answers, recipe), Path(config.out), progress)
     report = _save(config, recipe, trained, progress)
     return DrafterTrainingResult(config.drafter_folder, recipe, report)
-
-
-def _same_place(name: str, folder: Path) -> bool:
-    return Path(name).resolve() == folder.resolve()
 
 
 def _answer(

@@ -8,11 +8,11 @@ import torch
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from blockpilot_rl.cli.train_drafter import TrainDrafterConfig, main
+from blockpilot_rl.cli.train_drafter import main
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.prompts import builtin_suite
-from blockpilot_rl.training import train_drafter
+from blockpilot_rl.training import DrafterTrainingConfig, train_drafter
 from blockpilot_rl.training.acceptance import measure_acceptance, summarise_acceptance
 from blockpilot_rl.training.recipe import Trainer
 from tests.tiny_pair import MASK, encode, tiny_target, tiny_tokenizer
@@ -182,14 +182,22 @@ def test_a_shape_that_is_not_stated_is_that_of_the_initial_drafter(target, finis
 
 def test_the_workflow_runs_from_python(target, finished, tmp_path):
     seen = []
-    config = TrainDrafterConfig(
+    config = DrafterTrainingConfig(
         out=str(tmp_path / "run"),
         target=str(target),
-        **{
-            name[2:].replace("-", "_"): int(value) if value.isdecimal() else value
-            for name, value in QUICK.items()
-        },
-    ).training()
+        target_layer_ids=(0, 2),
+        layers=1,
+        block_sizes=(4, 2),
+        queries=16,
+        sequences=2,
+        steps=5,
+        suite_size=70,
+        max_new_tokens=6,
+        report_prompts=4,
+        mask_token_id=MASK,
+        draft_vocab_size=40,
+        dtype="float32",
+    )
     result = train_drafter(config, lambda *step: seen.append(step))
     assert result.folder == config.drafter_folder
     assert result.report["acceptance_length"]["all"]["prompts"] == 4
@@ -247,7 +255,7 @@ def test_other_options_in_the_same_folder_are_refused(
         ({"max_new_tokens": "4096"}, "no room for a prompt in the target's 4096 positions"),
         ({"suite_size": "-1"}, "size of the built-in suite is -1"),
         ({"groups": "english,latin"}, "unknown group 'latin'"),
-        ({"skip": "-1"}, "skip -1 must leave some of the"),
+        ({"skip": "-1"}, "skip must be at least 0"),
         ({"skip": "70", "suite_size": "70"}, "skip 70 must leave some of the 70 prompts"),
         ({"correction_rank": "-1"}, "--correction-rank must be at least 0"),
         ({"part": "2/1"}, "--part must be I/N"),
