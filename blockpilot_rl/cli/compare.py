@@ -16,7 +16,13 @@ from blockpilot_rl.experiments.compare import CompareConfig, compare
 from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.options import option
 from blockpilot_rl.reports.report import write_report
-from blockpilot_rl.reports.tables import comparison_tables, crossfit_line, halves_line, verdict_line
+from blockpilot_rl.reports.sentences import (
+    comparison_values,
+    crossfit_line,
+    halves_line,
+    verdict_line,
+)
+from blockpilot_rl.reports.tables import comparison_tables
 
 
 @dataclass(frozen=True)
@@ -85,12 +91,12 @@ def compare_agents(flags: CompareFlags) -> None:
     _save(comparison, flags)
     _print(comparison, flags, open_console(flags.json))
     if flags.json == "-":
-        write_json("-", comparison.to_dict())
+        write_json("-", comparison_values(comparison))
 
 
 def _save(comparison: Comparison, flags: CompareFlags) -> None:
     if flags.json not in (None, "-"):
-        write_json(flags.json, comparison.to_dict())
+        write_json(flags.json, comparison_values(comparison))
     if flags.report is not None:
         write_report(comparison, flags.report)
 

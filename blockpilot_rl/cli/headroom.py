@@ -1,17 +1,15 @@
-"""`headroom`: how much there is to win by adapting the block size, before anything is trained."""
+"""`headroom`: how much adapting the block size could gain, before anything is trained."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from blockpilot_rl.cli.console import open_console, render
-from blockpilot_rl.cli.parsing import arg, name_first, run
-from blockpilot_rl.cli.temperature import check_temperature, select_temperature, temperature_arg
+from blockpilot_rl.cli.console import command, open_console, render
+from blockpilot_rl.cli.flags import json_option
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.files import write_json
+from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.headroom.measure import HeadroomSettings, measure_headroom
 from blockpilot_rl.headroom.published import (
     PUBLISHED_DEFAULT,
@@ -21,46 +19,34 @@ from blockpilot_rl.headroom.published import (
     acceptance_headroom,
 )
 from blockpilot_rl.headroom.results import Headroom
+from blockpilot_rl.options import option
 from blockpilot_rl.provenance import provenance
 from blockpilot_rl.reports.headroom_tables import acceptance_tables, headroom_tables
-from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, Sweep
-from blockpilot_rl.sweeps.traces import TRACE_FILE, load_traces
+from blockpilot_rl.reports.sentences import headroom_reason, headroom_values
 
 
 @dataclass(frozen=True)
-class HeadroomConfig:
-    """Say how much there is to win by adapting the block size: `headroom.py [SWEEP]`.
+class HeadroomConfig(HeadroomSettings):
+    """Report how much adapting the block size could gain: `headroom [SWEEP]`.
 
     SWEEP is the folder of a recorded sweep (default: the bundled one) or of published BlockPilot
-    results, which hold acceptance lengths only. Fixed sizes are chosen on training prompts and
-    judged on test prompts; the last line says whether adapting is worth it.
+    results, which contain acceptance lengths only. Fixed sizes are chosen on training prompts and
+    judged on test prompts. The last line says whether adapting is worth it.
     """
 
-    sweep: str | None = arg(
-        None,
-        metavar="SWEEP",
-        help="folder of a sweep or of published results; may stand first without its flag",
+    sweep: str | None = option(
+        None, first=True, help="folder of a sweep or of published results; --sweep can be left out"
     )
-    temperature: str | None = temperature_arg()
-    min_gain: float = arg(0.02, help="gain in mean speedup that is worth the trouble, as a share")
-    confidence: float = arg(0.95, help="level of the intervals")
-    seed: int = arg(0, help="seed of the bootstrap")
-    default: int = arg(
+    default: int = option(
         PUBLISHED_DEFAULT, metavar="B", help="published results: the drafter's own block size"
     )
-    window: int = arg(
+    window: int = option(
         PUBLISHED_WINDOW,
         metavar="K",
-        help="published results: the oracle chooses among sizes up to K off the default",
+        minimum=0,
+        help="published results: the oracle chooses sizes at most K away from the default",
     )
-    json: str | None = arg(
-        None,
-        nargs="?",
-        const="-",
-        metavar="FILE",
-        help="write all numbers as JSON to a file, or to standard output if none is named; the "
-        "tables then go to standard error",
-    )
+    json: str | None = json_option()
 
     def __post_init__(self) -> None:
         """Check the values before any work.
@@ -68,65 +54,52 @@ class HeadroomConfig:
         Raises:
             BlockPilotError: If one is out of range.
         """
-        self.settings()
-        check_temperature(self.temperature)
-        if self.window < 0:
-            raise BlockPilotError(f"--window must be 0 or more, got {self.window}")
+        super().__post_init__()
         if self.json not in (None, "-") and Path(self.json).is_dir():
             raise BlockPilotError(f"--json {self.json} is a folder; name a file")
 
     def settings(self) -> HeadroomSettings:
         """How headroom is measured."""
-        return HeadroomSettings(self.confidence, self.min_gain, self.seed)
-
-
-def main(argv: Sequence[str] | None = None, *, prog: str | None = None) -> int:
-    """Run the command.
-
-    Args:
-        argv: Its arguments; None for those of the process.
-        prog: Name shown in its help.
-
-    Returns:
-        The exit code.
-    """
-    return run(report_headroom, HeadroomConfig, name_first(argv, "--sweep"), prog=prog)
+        names = [field.name for field in dataclasses.fields(HeadroomSettings)]
+        return HeadroomSettings(**{name: getattr(self, name) for name in names})
 
 
 def report_headroom(config: HeadroomConfig) -> None:
-    """Measure, print and write what was asked for.
+    """Measure headroom, write the JSON and print the tables and the verdict.
 
     Raises:
-        BlockPilotError: If the folder holds neither a sweep nor published results, or not as
-            needed, or the JSON cannot be written.
+        BlockPilotError: If the folder contains neither a sweep nor published results, or the JSON
+            cannot be written.
     """
+    check_output(config.json)
     found: Headroom | AcceptanceHeadroom
-    remark = None
     if config.sweep is not None and PublishedResults.is_folder_of(Path(config.sweep)):
         found = _measure_published(config)
         tables = acceptance_tables(found)
     else:
-        found, remark = _measure_sweep(config)
+        found = measure_headroom(config.sweep, settings=config.settings())
         tables = headroom_tables(found)
     console = open_console(config.json)
+    if config.json is not None:
+        found = dataclasses.replace(found, provenance=provenance())
+        write_json(config.json, headroom_values(found))
     for table in tables:
         console.print(render(table))
-    if isinstance(found, Headroom) and found.steps is None:
-        console.print(
-            "Deciding at every step was not measured: that takes traces of training and test rows, "
-            "which scripts/collect_sweep.py records with --trace.",
-            soft_wrap=True,
-        )
-    if remark is not None:
-        console.print(f"Note: {remark}.", soft_wrap=True)
-    console.print(f"Verdict: {found.verdict.reason}.", style="bold", soft_wrap=True)
-    if config.json is not None:
-        write_json(config.json, dataclasses.replace(found, provenance=provenance()).to_dict())
+    if isinstance(found, Headroom):
+        if found.steps is None:
+            console.print(
+                "Deciding at every step was not measured: it needs traces of training and test "
+                "rows, which `blockpilot collect-sweep --trace` records.",
+                soft_wrap=True,
+            )
+        for note in found.notes:
+            console.print(f"Note: {note}.", soft_wrap=True)
+    console.print(f"Verdict: {headroom_reason(found)}.", style="bold", soft_wrap=True)
 
 
 def _measure_published(config: HeadroomConfig) -> AcceptanceHeadroom:
     if config.temperature is not None:
-        raise BlockPilotError("--temperature chooses rows of a sweep; published results have none")
+        raise BlockPilotError("--temperature selects rows of a sweep; published results have none")
     return acceptance_headroom(
         PublishedResults.load(str(config.sweep)),
         config.default,
@@ -137,8 +110,4 @@ def _measure_published(config: HeadroomConfig) -> AcceptanceHeadroom:
     )
 
 
-def _measure_sweep(config: HeadroomConfig) -> tuple[Headroom, str | None]:
-    table, remark = select_temperature(Sweep.load(config.sweep), config.temperature)
-    folder = BUNDLED_SWEEP if config.sweep is None else Path(config.sweep)
-    traces = load_traces(folder, table) if (folder / TRACE_FILE).exists() else None
-    return measure_headroom(table, traces, config.settings()), remark
+main = command(report_headroom, HeadroomConfig)

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from blockpilot_rl.evaluation.choices import Choices
-from blockpilot_rl.evaluation.measure import Requests
+from blockpilot_rl.evaluation.measure import LOOPS, Requests
 from blockpilot_rl.evaluation.oracle import oracle_arms
 from blockpilot_rl.evaluation.results import Outcome
 from blockpilot_rl.sweeps.table import Sweep
@@ -76,6 +76,7 @@ class Judge:
             per_family=requests.measure_groups("family", seconds),
             per_language=requests.measure_groups("language", seconds),
             per_temperature=requests.measure_groups("temperature", seconds),
+            per_loops=requests.measure_groups(LOOPS, seconds),
         )
 
     def fixed_size(self, arm: int) -> Outcome:

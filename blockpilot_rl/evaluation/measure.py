@@ -18,7 +18,10 @@ from blockpilot_rl.evaluation.statistics import Interval, ratio_of_sums, relativ
 from blockpilot_rl.sweeps.table import Sweep
 
 GROUPINGS = ("family", "language", "temperature")
-"""What requests are grouped by, besides all of them together."""
+"""What a request can be grouped by before it is decoded."""
+
+LOOPS = "loops"
+"""Grouping by the answer: `looping` if it ends in a loop, else `other`."""
 
 _TIMES = ("plain", "fixed", "fixed_total", "oracle")
 
@@ -156,7 +159,7 @@ class Requests:
             fixed_total=seconds[rows, fixed_total],
             oracle=seconds.min(axis=1),
             ids=test.rows["id"].to_numpy(),
-            groups={name: group_labels(test, name) for name in GROUPINGS},
+            groups={name: group_labels(test, name) for name in (*GROUPINGS, LOOPS)},
             confidence=confidence,
             seed=seed,
         )
@@ -286,14 +289,21 @@ class Requests:
 
 
 def group_labels(sweep: Sweep, grouping: str) -> np.ndarray:
-    """Family, language or temperature of every row, as text, `[n]`."""
+    """Return the label of every row, `[n]`.
+
+    Args:
+        sweep: The rows.
+        grouping: One of `GROUPINGS`, or `LOOPS`.
+    """
     if grouping == "temperature":
         return np.array([f"{value:g}" for value in sweep.temperatures])
+    if grouping == LOOPS:
+        return np.where(sweep.rows["repetitive"].to_numpy(dtype=bool), "looping", "other")
     return sweep.rows[grouping].to_numpy(dtype=str)
 
 
 def group_masks(sweep: Sweep, grouping: str) -> dict[str, np.ndarray]:
-    """Rows of each family, language or temperature, as masks `[n]`."""
+    """Return the rows of each group as masks, `[n]`."""
     return _masks(group_labels(sweep, grouping))
 
 

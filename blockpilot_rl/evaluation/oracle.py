@@ -1,4 +1,9 @@
-"""What a policy is measured against: the best fixed size below it and the oracle above it."""
+"""What choices are measured against: the best fixed size and oracles that know the outcome.
+
+The oracle that takes the fastest of many sizes partly profits from noise within each answer, which
+no policy can predict. `crossfit_oracle` and `half_oracle` choose on one measurement and are judged
+on another, so that noise does not help them.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from blockpilot_rl.evaluation.statistics import Interval, relative_gain
+from blockpilot_rl.evaluation.measure import Requests
+from blockpilot_rl.evaluation.statistics import Interval
 from blockpilot_rl.sweeps.table import Sweep
 
 NO_ARM = -1
 
 
 def best_fixed_by_mean(train: Sweep) -> int:
-    """Find the arm whose mean speedup over the training prompts is largest.
+    """Find the arm with the largest mean speedup over the training rows.
 
     Returns:
         Its index.
@@ -23,9 +29,9 @@ def best_fixed_by_mean(train: Sweep) -> int:
 
 
 def best_fixed_by_total(train: Sweep) -> int:
-    """Find the arm with which all training prompts together take the least time.
+    """Find the arm with the least total time over the training rows.
 
-    Long answers weigh more here than in the mean of the prompts' speedups, so the two can differ.
+    Long answers weigh more in the total than in the mean speedup, so the two arms can differ.
 
     Returns:
         Its index.
@@ -34,117 +40,20 @@ def best_fixed_by_total(train: Sweep) -> int:
 
 
 def oracle_arms(table: Sweep) -> np.ndarray:
-    """Find the fastest arm of every row, as only one who has tried them all can know it.
-
-    Where a prompt has several rows, or was timed for real, the fastest of noisy times flatters the
-    oracle: see `crossfit_oracle`.
+    """Find the fastest arm of every row.
 
     Returns:
-        Arm indices, `[n]`; of equally fast arms the smallest.
+        Arm indices, `[n]`; the smallest of equally fast arms.
     """
     return np.asarray(table.seconds.argmin(axis=1))
 
 
-@dataclass(frozen=True)
-class CrossFit:
-    """An oracle chosen on one measurement and judged on another.
-
-    Attributes:
-        source: `"replicates"` where it is chosen on a prompt's other samples and judged on the
-            one left out; `"stopwatch"` where it is chosen on predicted seconds and judged on
-            measured ones; `"halves"` where it is chosen on one half of an answer and judged on the
-            other.
-        prompts: Prompts that could be judged so.
-        rows: Their rows.
-        mean_speedup: Mean speedup over those rows.
-        in_sample: Mean speedup of the oracle that is chosen and judged on the same numbers, over
-            the same rows.
-        fixed: The same of a fixed size.
-        gain: Gain in mean speedup over that size on those rows, whole prompts being resampled.
-    """
-
-    source: str
-    prompts: int
-    rows: int
-    mean_speedup: float
-    in_sample: float
-    fixed: float
-    gain: Interval
-
-    @classmethod
-    def of(
-        cls,
-        source: str,
-        ids: np.ndarray,
-        achieved: np.ndarray,
-        in_sample: np.ndarray,
-        fixed: np.ndarray,
-        *,
-        confidence: float,
-        seed: int,
-    ) -> CrossFit:
-        """Average the speedups of every row, `[n]` each, of the prompts `ids`."""
-        return cls(
-            source=source,
-            prompts=len(np.unique(ids)),
-            rows=len(ids),
-            mean_speedup=float(achieved.mean()),
-            in_sample=float(in_sample.mean()),
-            fixed=float(fixed.mean()),
-            gain=relative_gain(achieved, fixed, ids, confidence=confidence, seed=seed),
-        )
-
-
-def crossfit_oracle(
-    table: Sweep, fixed: int, *, confidence: float = 0.95, seed: int = 0
-) -> CrossFit | None:
-    """Judge an oracle that cannot profit from the noise it chose by.
-
-    At a temperature above 0 a prompt has several answers and a policy, which sees the prompt alone,
-    cannot choose for each of them. So the arm is chosen by the mean speedup on the prompt's other
-    rows of that temperature and judged on the row that was left out. Without such rows, the arm is
-    chosen by predicted seconds and judged by the measured ones, where both are recorded.
-
-    Few other rows tell little: chosen by a single one, the oracle can fall short of a policy that
-    knows what to expect of the prompt.
-
-    Args:
-        table: Rows to judge on.
-        fixed: Index of an arm to judge beside it.
-        confidence: Level of the interval.
-        seed: Seed of the bootstrap.
-
-    Returns:
-        What it achieves; None if fewer than two prompts have two measurements.
-    """
-    arms = replicate_arms(table)
-    repeated, measured = arms != NO_ARM, np.isfinite(table.measured_seconds).all(axis=1)
-    ids = table.rows["id"].to_numpy()
-    if len(np.unique(ids[repeated])) > 1:
-        source, rows, rewards = "replicates", repeated, table.speedups[repeated]
-    elif len(np.unique(ids[measured])) > 1:
-        seconds = table.measured_seconds[measured]
-        source, rows, rewards = "stopwatch", measured, seconds[:, :1] / seconds
-        arms = oracle_arms(table)
-    else:
-        return None
-    return CrossFit.of(
-        source,
-        ids[rows],
-        rewards[np.arange(len(rewards)), arms[rows]],
-        rewards.max(axis=1),
-        rewards[:, fixed],
-        confidence=confidence,
-        seed=seed,
-    )
-
-
 def replicate_arms(table: Sweep) -> np.ndarray:
-    """Find the arm that is best in mean speedup on the prompt's other rows of the temperature.
+    """Find the arm with the largest mean speedup on the prompt's other rows of the temperature.
 
     Returns:
-        Arm indices, `[n]`; -1 for a row that has no other, and for greedy ones, whose replicates
-        are copies from which nothing can be crossed.
+        Arm indices, `[n]`; -1 for rows without others, and for greedy rows, which repeat the same
+        answer.
     """
     group = table.rows.groupby(["id", "temperature"])["id"]
     repeated = (group.transform("size") > 1).to_numpy() & (table.temperatures > 0)
@@ -156,8 +65,162 @@ def mixed_arms(table: Sweep) -> np.ndarray:
     """Find an arm for every row by the prompt's other answers, where there are any.
 
     Returns:
-        Arm indices, `[n]`: cross-fitted where the prompt has other rows of the temperature, the
-        fastest elsewhere.
+        Arm indices, `[n]`: those of `replicate_arms`, and the fastest where there are none.
     """
     arms = replicate_arms(table)
     return np.where(arms == NO_ARM, oracle_arms(table), arms)
+
+
+@dataclass(frozen=True)
+class CrossFit:
+    """An oracle chosen on one measurement and judged on another.
+
+    Attributes:
+        source: How: `"replicates"` chooses on a prompt's other samples and judges on the one left
+            out, `"stopwatch"` chooses on predicted seconds and judges on measured ones, `"halves"`
+            chooses on one half of an answer and judges on the other.
+        prompts: Number of prompts that it can be judged on.
+        rows: Number of their rows.
+        mean_speedup: Mean speedup over these rows.
+        in_sample: Mean speedup on the same rows of an oracle that is chosen and judged on the same
+            numbers.
+        fixed: Mean speedup of a fixed size on the same rows.
+        gain: Gain in mean speedup over the fixed size on the same rows.
+    """
+
+    source: str
+    prompts: int
+    rows: int
+    mean_speedup: float
+    in_sample: float
+    fixed: float
+    gain: Interval
+
+
+def crossfit_oracle(
+    table: Sweep, fixed: int, *, confidence: float = 0.95, seed: int = 0
+) -> CrossFit | None:
+    """Judge an oracle on other measurements than those it chooses by.
+
+    At a temperature above 0 a prompt has several answers, and a policy, which sees only the prompt,
+    cannot choose for each of them. So the arm with the largest mean speedup on the prompt's other
+    rows of the temperature is judged on the row left out. If there are no such rows, the arm is
+    chosen by predicted and judged by measured seconds, where both are recorded.
+
+    A few other rows are a noisy guide: chosen by a single one, this oracle can fall short of a
+    policy that predicts well.
+
+    Args:
+        table: Rows to judge on.
+        fixed: Arm to compare with.
+        confidence: Level of the interval.
+        seed: Seed of the bootstrap.
+
+    Returns:
+        What it achieves; None if fewer than two prompts have two measurements.
+    """
+    arms = replicate_arms(table)
+    repeated, measured = arms != NO_ARM, np.isfinite(table.measured_seconds).all(axis=1)
+    ids = table.rows["id"].to_numpy()
+    if len(np.unique(ids[repeated])) > 1:
+        source, rows, seconds = "replicates", repeated, table.seconds[repeated]
+    elif len(np.unique(ids[measured])) > 1:
+        source, rows, seconds = "stopwatch", measured, table.measured_seconds[measured]
+        arms = oracle_arms(table)
+    else:
+        return None
+    chosen = seconds[np.arange(len(seconds)), arms[rows]]
+    requests = _requests(seconds[:, 0], seconds, fixed, ids[rows], confidence, seed)
+    return _crossfit(source, requests, chosen)
+
+
+def half_oracle(
+    table: Sweep, fixed: int, *, confidence: float = 0.95, seed: int = 0
+) -> CrossFit | None:
+    """Judge an oracle that chooses on one half of each answer and is judged on the other.
+
+    Part of the oracle's lead is where the drafts happen to end in one answer. That does not carry
+    over to the other half, so the remaining lead is what the prompt and its answer have in common.
+    For an answer with `E` tokens after the first:
+
+    - The passes that begin before token `E / 2` form the first half under each arm, the others the
+      second. A pass across the middle belongs to the first half with all its tokens.
+    - The time per token of an arm in a half is the arm's mean seconds per pass in the row, times
+      its passes in the half, over the tokens that they emit. Only accepted lengths differ between
+      the halves.
+    - The fastest arm of each half is judged on the other half, and both halves weigh the same. The
+      speedup of the row is plain decoding's time per token over the average of the two. The fixed
+      size and the in-sample oracle take one arm for both halves.
+
+    Rows with an arm that has no pass in its second half, such as very short answers, are left out.
+
+    This is not a strict bound. Half an answer is a noisy guide too, so a policy that predicts well
+    can do better; and predictable differences between halves, such as a remark before a list, count
+    as noise.
+
+    Args:
+        table: Rows to judge on.
+        fixed: Arm to compare with.
+        confidence: Level of the interval.
+        seed: Seed of the bootstrap.
+
+    Returns:
+        What it achieves; None if fewer than two prompts have rows with two halves.
+    """
+    passes, tokens = _halves(table)
+    rows = (passes > 0).all(axis=(0, 2))
+    ids = table.rows["id"].to_numpy()[rows]
+    if len(np.unique(ids)) < 2:
+        return None
+    per_pass = (table.seconds / table.passes)[rows]
+    first, second = per_pass * passes[:, rows] / tokens[:, rows]
+    every = np.arange(len(ids))
+    crossed = first[every, second.argmin(axis=1)] + second[every, first.argmin(axis=1)]
+    requests = _requests(2 * first[:, 0], first + second, fixed, ids, confidence, seed)
+    return _crossfit("halves", requests, crossed)
+
+
+def _halves(table: Sweep) -> tuple[np.ndarray, np.ndarray]:
+    """Passes of the two halves under every arm and the tokens they emit, `[2, n, arms]` each."""
+    passes = np.zeros((2, *table.seconds.shape), dtype=np.int64)
+    tokens = np.zeros_like(passes)
+    for row, emitted in enumerate(table.emitted):
+        for arm, lengths in enumerate(table.accepted[row]):
+            ends = np.cumsum(lengths)
+            early = int(np.searchsorted(2 * (ends - lengths), emitted))
+            passes[:, row, arm] = early, len(lengths) - early
+            tokens[:, row, arm] = ends[early - 1], emitted - ends[early - 1]
+    return passes, tokens
+
+
+def _requests(
+    plain: np.ndarray,
+    seconds: np.ndarray,
+    fixed: int,
+    ids: np.ndarray,
+    confidence: float,
+    seed: int,
+) -> Requests:
+    """Requests with the seconds of every arm, `[n, arms]`."""
+    return Requests(
+        plain=plain,
+        fixed=seconds[:, fixed],
+        fixed_total=seconds[:, fixed],
+        oracle=seconds.min(axis=1),
+        ids=ids,
+        confidence=confidence,
+        seed=seed,
+    )
+
+
+def _crossfit(source: str, requests: Requests, seconds: np.ndarray) -> CrossFit:
+    found = requests.mean_speedups(seconds)
+    return CrossFit(
+        source=source,
+        prompts=requests.prompts,
+        rows=len(requests),
+        mean_speedup=found.choice,
+        in_sample=found.oracle,
+        fixed=found.fixed,
+        gain=requests.gain(seconds),
+    )

@@ -1,4 +1,4 @@
-"""What a comparison found, in plain values that turn into JSON."""
+"""Results of a comparison: plain values that can be written as JSON."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from blockpilot_rl.evaluation.oracle import CrossFit
 from blockpilot_rl.evaluation.statistics import Interval
 
 ALL_PROMPTS = "all"
+"""Name of all prompts beside the families."""
+
+ALL_GROUPS = "all groups"
+"""Name of all state groups in an ablation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +35,8 @@ class Outcome(Measured):
         per_family: The measurements within each family.
         per_language: The measurements within each language.
         per_temperature: The measurements within each temperature.
+        per_loops: The measurements on answers that end in a loop (`looping`) and on the others
+            (`other`).
     """
 
     gain_by_seed: list[float]
@@ -42,48 +48,65 @@ class Outcome(Measured):
     per_family: dict[str, Measured]
     per_language: dict[str, Measured]
     per_temperature: dict[str, Measured]
+    per_loops: dict[str, Measured]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to deploy.
+    """What to deploy, as data. `reports.sentences.verdict_reason` puts the reason into words.
 
     Attributes:
         ship: Name of an agent, or `"fixed"`.
         block_size: The size to ship if that is `"fixed"`, else None.
-        reason: Why, in one sentence.
-        confidence: Level of the deciding interval, adjusted for the number of agents.
-        family_margin: Loss in a family up to which an agent may be shipped, as a fraction.
+        code: Why. `"ships"`: the agent passes all tests. Otherwise a fixed size is shipped:
+            `"no_agents"` if none was compared, `"no_gain"` if none is significantly faster than the
+            best fixed size, `"no_gain_over_constant"` if the best is not significantly faster than
+            each of its own sizes, `"family_loss"` if it loses more than the margin in a family.
+        best_fixed: The best fixed block size.
+        agents: Number of agents compared.
+        confidence: Level of the deciding intervals, adjusted for the number of agents.
+        family_margin: Largest loss in a family with which an agent is shipped, as a fraction.
         best_agent: The agent that is shipped, or else the one whose gain has the highest lower
             bound; None if none was compared.
-        gain: Its gain with the interval that decided.
-        worst_family: Family where that agent gains least.
+        gain: Its gain in mean speedup over the best fixed size, at that level.
+        total_gain: Its gain in total time, at the level of the comparison.
+        constant: The size, of those that it takes, that it surpasses least clearly; None if it is
+            not significantly faster than the best fixed size.
+        gain_over_constant: Its gain over always taking that size.
+        worst_family: Family where it gains least.
         worst_family_gain: Its gain there.
-        within_margin: Whether the agent loses no more than the margin in any family.
+        within_margin: Whether it loses at most the margin in every family.
         unsure_families: Families where its interval reaches beyond the margin.
+        passed_over: Agents with a higher lower bound that lose too much in a family.
     """
 
     ship: str
     block_size: int | None
-    reason: str
+    code: str
+    best_fixed: int
+    agents: int
     confidence: float
     family_margin: float
     best_agent: str | None = None
     gain: Interval | None = None
+    total_gain: Interval | None = None
+    constant: int | None = None
+    gain_over_constant: Interval | None = None
     worst_family: str | None = None
     worst_family_gain: Interval | None = None
     within_margin: bool | None = None
     unsure_families: list[str] | None = None
+    passed_over: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What is achieved on each family by agents that never saw that family.
+    """What agents achieve on each family after training without that family.
 
     Attributes:
-        best_fixed: By family, the size that is best on the training prompts of the others.
-        fixed: These sizes, measured on all test prompts.
-        agents: The agents, measured on all test prompts against these sizes.
+        best_fixed: By family, the size that is best on the training prompts of the other families.
+        fixed: These sizes on all test prompts.
+        agents: The agents on all test prompts, against these sizes.
     """
 
     best_fixed: dict[str, int]
@@ -96,12 +119,12 @@ class CurvePoint:
     """What agents that learned from part of the training data achieve on all test prompts.
 
     Attributes:
-        prompts: Training prompts.
-        decodes: Decodes paid for what was learned; None where prompts are what is counted.
+        prompts: Number of training prompts.
+        decodes: Number of decodes that the training data cost; None where only prompts count.
         mean_speedup: Mean over requests of plain seconds / seconds, averaged over seeds.
         gain: Gain in mean speedup over the best fixed size of all training prompts.
         gap_closed: Share of the way from that size to the oracle.
-        regret: Mean over requests of the oracle's speedup less the one achieved.
+        regret: Mean over requests of the oracle's speedup minus the one achieved.
     """
 
     prompts: int
@@ -117,15 +140,15 @@ Curves = dict[str, list[CurvePoint]]
 
 @dataclass(frozen=True)
 class AblationRow:
-    """What agents achieve that saw some groups of the state only.
+    """What agents achieve that see some state groups only.
 
     Attributes:
-        groups: The groups.
-        width: How many numbers they are.
+        groups: The state groups.
+        width: How many numbers they have.
         mean_speedup: Mean over requests of plain seconds / seconds, averaged over seeds.
         gain: Gain in mean speedup over the best fixed size, as a fraction.
         gap_closed: Share of the way from that size to the oracle.
-        change: Relative difference in mean speedup to the agents that saw all groups.
+        change: Relative difference in mean speedup to agents that see all groups.
     """
 
     groups: list[str]
@@ -138,11 +161,11 @@ class AblationRow:
 
 @dataclass(frozen=True)
 class Ablation:
-    """What each group of the state is worth to one algorithm.
+    """How much each state group adds for one algorithm.
 
     Attributes:
         algorithm: The algorithm.
-        rows: What it achieves by the groups it sees: each alone, all but each, and all.
+        rows: What it achieves with each group alone, with all but each, and with all.
     """
 
     algorithm: str
@@ -154,7 +177,7 @@ class PaperRow:
     """One row of the paper's table, on the test rows of one temperature.
 
     Attributes:
-        block_sizes: The size, or what is chosen among, in words.
+        block_sizes: The size, or the sizes to choose from, as text.
         acceptance_length: Tokens of all requests / decode passes of all requests (pooled).
         acceptance_length_per_request: Mean over requests of tokens / decode passes.
         mean_speedup: Mean over requests of plain seconds / seconds.
@@ -172,32 +195,32 @@ class PaperRow:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything that was compared on the test prompts of one sweep.
+    """Results of comparing agents with fixed sizes and the oracle on the test prompts of a sweep.
 
     Attributes:
         split: Number of prompts and rows per split, and of test rows per family.
         pair: Target, drafter, device and dtype that the numbers belong to.
         confidence: Level of the intervals of the outcomes.
-        default: The size the drafter was trained for; None if it is not an arm.
+        default: The size that the drafter was trained for; None if it is not an arm.
         best_fixed: The size with the largest mean speedup over the training prompts.
         best_fixed_total: The size with the least total time over the training prompts.
-        random: A size drawn anew for every request, in expectation.
+        random: A random size for every request, in expectation.
         agents: The learned agents, by name.
-        oracle: The fastest size of each request, an upper bound that no policy can reach.
-        crossfit: An oracle that is chosen on one measurement and judged on another; None where
-            there is a single one.
-        halves: The oracle of one half of each answer, judged on the other; None if the answers are
-            too short.
+        oracle: The fastest size of each request: an upper bound that no policy can reach.
+        crossfit: An oracle that is chosen on one measurement and judged on another; None if there
+            is only one measurement.
+        halves: The oracle chosen on one half of each answer and judged on the other; None if the
+            answers are too short.
         speedups: Mean speedup by block size, over all prompts and by family.
         verdict: What to deploy.
-        off_policy: What logged decisions alone would have told of the best agent; None if none was
-            compared.
-        left_out: The view by family left out; None if it was not asked for.
-        learning_curve: Points per agent over the number of training prompts, if asked for.
-        budget_curves: Points per price and agent over the number of decodes, if asked for.
-        ablation: What each state group is worth; None if it was not asked for.
+        off_policy: Estimates of the best agent's speedup from logged decisions alone; None if no
+            agent was compared.
+        left_out: Results by family left out of training, if requested.
+        learning_curve: Points per agent over the number of training prompts, if requested.
+        budget_curves: Points per price and agent over the number of decodes, if requested.
+        ablation: How much each state group adds, if requested.
         paper_table: The paper's table by temperature, if the classifier was compared.
-        notes: What a reader of the results must know.
+        notes: Notes for the reader of the results.
         settings: How the agents were trained and compared.
         provenance: Command, versions, git SHA, date.
     """
@@ -226,7 +249,7 @@ class Comparison:
     provenance: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Render as values for JSON; what the oracle has cross-fitted stands with it."""
+        """Return values for JSON; the oracle holds its cross-fitted mean speedup."""
         values = dataclasses.asdict(self)
         values["oracle"]["crossfit"] = self.crossfit and self.crossfit.mean_speedup
         return values

@@ -1,7 +1,8 @@
-"""The verdict: ship an agent, or a fixed block size, and why."""
+"""The verdict of a comparison: ship an agent or a fixed block size."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
@@ -21,83 +22,69 @@ def decide(
 ) -> Verdict:
     """Choose between the agents and the best fixed size.
 
-    An agent may be shipped if it surely gains, both over the best fixed size and over every size
-    that it takes itself, and loses no more than the margin in any family; of several, the one whose
-    gain has the highest lower bound is. The second gain tells a policy from a constant, or from a
-    mixture of constants: an agent that learned from validation prompts too could know a better one.
+    An agent may be shipped if it is significantly faster than the best fixed size and than each of
+    the sizes that it takes itself, and loses at most the margin in every family. Of several, the
+    one whose gain has the highest lower bound is shipped. The comparison with its own sizes rules
+    out constants and mixtures of constants: an agent that also learned from validation prompts
+    could know a better constant.
 
     Args:
-        judge: Gives gains at a level that is adjusted for the number of agents.
+        judge: Measures gains at a level that is adjusted for the number of agents (Bonferroni).
         best_fixed: The best fixed block size.
         choices: What each agent chose.
         agents: What each agent achieved.
-        family_margin: Loss in a single family, as a fraction, beyond which no agent is shipped. The
-            loss itself counts; the verdict names the families whose intervals reach further.
+        family_margin: Largest loss in a single family, as a fraction, with which an agent is
+            shipped. The point estimate counts; families whose intervals reach further are listed.
     """
+    fixed = Verdict(
+        ship="fixed",
+        block_size=best_fixed,
+        code="no_agents",
+        best_fixed=best_fixed,
+        agents=len(choices),
+        confidence=judge.confidence,
+        family_margin=family_margin,
+    )
     if not choices:
-        return Verdict(
-            ship="fixed",
-            block_size=best_fixed,
-            reason="no learned agent was compared",
-            confidence=judge.confidence,
-            family_margin=family_margin,
-        )
+        return fixed
     level = 1 - (1 - judge.confidence) / len(choices)
     gains = {
         name: judge.requests.gain(judge.seconds(chosen), level) for name, chosen in choices.items()
     }
-    surest = sorted(gains, key=lambda name: gains[name].low, reverse=True)
-    adapting = {
-        name: _over_constants(judge, chosen, level)
-        for name, chosen in choices.items()
-        if gains[name].low > 0
+    ranked = sorted(gains, key=lambda name: gains[name].low, reverse=True)
+    over_constants = {
+        name: _over_constants(judge, choices[name], level) for name in ranked if gains[name].low > 0
     }
-    gaining = [name for name in surest if name in adapting and adapting[name][1].low > 0]
-    shippable = [name for name in gaining if _worst(agents[name])[1].value >= -family_margin]
-    best = shippable[0] if shippable else surest[0]
-    gain, (worst, loss) = gains[best], _worst(agents[best])
-    unsure = [
-        family
-        for family, outcome in agents[best].per_family.items()
-        if not outcome.gain.low >= -family_margin
-    ]
-    fixed = "plain decoding" if best_fixed == 1 else f"the best fixed size {best_fixed}"
-    adjusted = f", adjusted for {len(choices)} agents" if len(choices) > 1 else ""
-    interval = f"{100 * level:.3g}% interval {gain.low:+z.1%} to {gain.high:+z.1%}{adjusted}"
-    if gain.low > 0 and best not in gaining:
-        size, change = adapting[best]
-        reason = (
-            f"{best} gains {gain.value:+z.1%} in mean speedup over {fixed} ({interval}), but "
-            f"{change.value:+z.1%} over always taking {size}, one of its sizes ({change.low:+z.1%} "
-            f"to {change.high:+z.1%}), so it is not surely better than a fixed size"
-        )
-    elif gain.low > 0:
-        reason = (
-            f"{best} gains {gain.value:+z.1%} in mean speedup over {fixed} ({interval}), its own "
-            f"decisions included, and {agents[best].total_gain.value:+z.1%} in total time; in its "
-            f"worst family, {worst}, it has {loss.value:+z.1%}"
-            f"{_margin_words(loss.value, unsure, family_margin)}"
-        )
-        if shippable and (passed := gaining[: gaining.index(best)]):
-            reason += f"; {' and '.join(passed)} gained more surely, but lost too much in a family"
-    else:
-        reason = (
-            f"no agent surely gains over {fixed}: the surest of them, {best}, has "
-            f"{gain.value:+z.1%} in mean speedup ({interval}), its own decisions included"
-        )
-    return Verdict(
+    adapting = [name for name, (_, change) in over_constants.items() if change.low > 0]
+    shippable = [name for name in adapting if _worst(agents[name])[1].value >= -family_margin]
+    best = (shippable or ranked)[0]
+    worst, loss = _worst(agents[best])
+    constant, change = over_constants.get(best, (None, None))
+    return dataclasses.replace(
+        fixed,
         ship=best if shippable else "fixed",
         block_size=None if shippable else best_fixed,
-        reason=reason,
+        code=_code(best, shippable, adapting, gains[best]),
         confidence=level,
-        family_margin=family_margin,
         best_agent=best,
-        gain=gain,
+        gain=gains[best],
+        total_gain=agents[best].total_gain,
+        constant=constant,
+        gain_over_constant=change,
         worst_family=worst,
         worst_family_gain=loss,
         within_margin=loss.value >= -family_margin,
-        unsure_families=unsure,
+        unsure_families=_unsure_families(agents[best], family_margin),
+        passed_over=adapting[: adapting.index(best)] if shippable else [],
     )
+
+
+def _code(best: str, shippable: list[str], adapting: list[str], gain: Interval) -> str:
+    if shippable:
+        return "ships"
+    if not gain.low > 0:
+        return "no_gain"
+    return "family_loss" if best in adapting else "no_gain_over_constant"
 
 
 def _over_constants(judge: Judge, choices: Choices, confidence: float) -> tuple[int, Interval]:
@@ -115,16 +102,12 @@ def _over_constants(judge: Judge, choices: Choices, confidence: float) -> tuple[
 
 
 def _worst(outcome: Outcome) -> tuple[str, Interval]:
-    """The family with the least gain, and that gain."""
+    """Family with the least gain, and that gain."""
     name = min(outcome.per_family, key=lambda family: outcome.per_family[family].gain.value)
     return name, outcome.per_family[name].gain
 
 
-def _margin_words(loss: float, unsure: list[str], margin: float) -> str:
-    """How the worst family's gain, and the intervals of all, lie to the margin of loss."""
-    if loss < -margin:
-        return f", beyond the margin of {margin:.1%} that an agent may lose"
-    if unsure:
-        are = "is" if len(unsure) == 1 else "are"
-        return f"; not surely within the margin of {margin:.1%} {are} {', '.join(unsure)}"
-    return "" if loss >= 0 else f", within the margin of {margin:.1%}"
+def _unsure_families(outcome: Outcome, margin: float) -> list[str]:
+    """Families whose intervals reach beyond the margin."""
+    groups = outcome.per_family.items()
+    return [family for family, measured in groups if not measured.gain.low >= -margin]

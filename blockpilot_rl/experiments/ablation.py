@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.judge import Judge
-from blockpilot_rl.evaluation.results import Ablation, AblationRow
+from blockpilot_rl.evaluation.results import ALL_GROUPS, Ablation, AblationRow
 from blockpilot_rl.experiments.seeds import Splits, TrainedSeeds, Trainer
-
-ALL_GROUPS = "all groups"
 
 
 def ablate(

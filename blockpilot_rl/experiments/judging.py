@@ -8,12 +8,16 @@ import numpy as np
 
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.choices import Choices
-from blockpilot_rl.evaluation.halves import half_oracle
 from blockpilot_rl.evaluation.judge import Judge
 from blockpilot_rl.evaluation.leakage import refuse_copied_answers, refuse_overlap
 from blockpilot_rl.evaluation.measure import group_masks
 from blockpilot_rl.evaluation.off_policy import check_off_policy
-from blockpilot_rl.evaluation.oracle import best_fixed_by_mean, best_fixed_by_total, crossfit_oracle
+from blockpilot_rl.evaluation.oracle import (
+    best_fixed_by_mean,
+    best_fixed_by_total,
+    crossfit_oracle,
+    half_oracle,
+)
 from blockpilot_rl.evaluation.results import ALL_PROMPTS, Comparison
 from blockpilot_rl.evaluation.verdict import decide
 from blockpilot_rl.experiments.seeds import Splits

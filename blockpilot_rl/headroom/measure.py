@@ -1,15 +1,15 @@
-"""Headroom: how much there is to win by adapting the block size, before anything is trained.
+"""Headroom: how much adapting the block size could gain, before anything is trained.
 
-Fixed sizes are chosen on training prompts and, like everything else, judged on test prompts. Above
-them stand what knowing a request's group gives, simple rules that decide at every step, and oracles
-that know the outcome. Intervals are paired bootstraps over prompts.
+Fixed sizes are chosen on training prompts. They, simple choices that take no learning, and oracles
+that know the outcome are measured on test prompts. Intervals are paired bootstraps over prompts.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,43 +17,49 @@ import numpy as np
 from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.decoding.replay import Trace
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.evaluation.halves import half_oracle
 from blockpilot_rl.evaluation.measure import (
     GROUPINGS,
+    LOOPS,
     Measured,
     Requests,
     group_labels,
     group_masks,
 )
 from blockpilot_rl.evaluation.oracle import (
+    CrossFit,
     best_fixed_by_mean,
     best_fixed_by_total,
     crossfit_oracle,
+    half_oracle,
     mixed_arms,
 )
-from blockpilot_rl.headroom.results import CostPoint, Group, Headroom, Steps
-from blockpilot_rl.headroom.step_rules import StepTraces
-from blockpilot_rl.headroom.steps import measure_steps
-from blockpilot_rl.headroom.worth import Candidate, judge_worth
+from blockpilot_rl.evaluation.statistics import Interval
+from blockpilot_rl.headroom.results import CostPoint, Group, Headroom, HeadroomVerdict, Steps
+from blockpilot_rl.headroom.steps import StepTraces, measure_steps
+from blockpilot_rl.options import check_options, option
 from blockpilot_rl.sweeps.reprice import predict_seconds
-from blockpilot_rl.sweeps.table import Sweep
+from blockpilot_rl.sweeps.selection import check_temperature, select_temperature
+from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, Sweep
+from blockpilot_rl.sweeps.traces import TRACE_FILE, load_traces
 
 COST_FACTORS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True)
 class HeadroomSettings:
-    """How headroom is measured.
+    """How headroom is measured."""
 
-    Attributes:
-        confidence: Level of the intervals.
-        min_gain: Gain below which adapting is not worth its trouble, as a fraction.
-        seed: Seed of the bootstrap.
-    """
-
-    confidence: float = 0.95
-    min_gain: float = 0.02
-    seed: int = 0
+    confidence: float = option(0.95, help="level of the intervals", above=0, below=1)
+    min_gain: float = option(
+        0.02, help="gain in mean speedup that is worth adapting, as a fraction", minimum=0
+    )
+    seed: int = option(0, help="seed of the bootstrap", minimum=0)
+    temperature: str | None = option(
+        None,
+        metavar="T",
+        help="use the rows of this temperature, or all; by default the greedy rows of a sweep that "
+        "has several temperatures",
+    )
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -61,47 +67,84 @@ class HeadroomSettings:
         Raises:
             BlockPilotError: If one is out of range.
         """
-        if not 0 < self.confidence < 1:
-            raise BlockPilotError(
-                f"confidence {self.confidence:g} must lie between 0 and 1, such as 0.95"
-            )
-        if not self.min_gain >= 0:
-            raise BlockPilotError(f"min_gain must be 0 or more, got {self.min_gain:g}")
-        if self.seed < 0:
-            raise BlockPilotError(f"seed must be 0 or more, got {self.seed}")
+        check_options(self)
+        check_temperature(self.temperature)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A way of choosing the block size that takes no learning.
+
+    Attributes:
+        kind: `"group"` for the best size of each group, `"rule"` for a rule at every step.
+        name: What the groups are, or the name of the rule.
+        requests: The requests that it was tried on.
+        seconds: Their seconds, `[n]`.
+    """
+
+    kind: str
+    name: str
+    requests: Requests
+    seconds: np.ndarray
 
 
 def measure_headroom(
-    table: Sweep,
+    sweep: Sweep | str | Path | None = None,
     traces: Mapping[int, Trace] | None = None,
     settings: HeadroomSettings | None = None,
 ) -> Headroom:
-    """Measure how much there is to win on a sweep.
+    """Measure how much adapting the block size could gain on a sweep.
 
     Args:
-        table: The sweep, with train and test rows.
-        traces: Traces of some rows, by row number. They are of use only if rows of both splits have
-            one.
+        sweep: A sweep with train and test rows, or its folder; None for the bundled sweep. Of a
+            folder, the rows of `settings.temperature` are used, and its traces.
+        traces: Traces of some rows, by row number. They are used if training and test rows have
+            some. None for those of the folder.
         settings: How to measure.
 
     Raises:
-        BlockPilotError: If a split is missing, or the test split has a single prompt.
+        BlockPilotError: If a split is missing, the test split has a single prompt, or a temperature
+            is given with a sweep that is not a folder.
     """
     settings = settings or HeadroomSettings()
+    if not isinstance(sweep, Sweep):
+        rows, folder_traces, notes = _load(sweep, settings.temperature)
+        found = _measure(rows, folder_traces if traces is None else traces, settings)
+        return dataclasses.replace(found, notes=notes)
+    if settings.temperature is not None:
+        raise BlockPilotError(
+            "temperature selects rows of a sweep's folder; select the rows of a Sweep with "
+            "select_temperature"
+        )
+    return _measure(sweep, traces, settings)
+
+
+def _load(
+    sweep: str | Path | None, temperature: str | None
+) -> tuple[Sweep, dict[int, Trace] | None, list[str]]:
+    """Read the rows of a folder, their traces if there are any, and notes for the reader."""
+    folder = BUNDLED_SWEEP if sweep is None else Path(sweep)
+    rows, note = select_temperature(Sweep.load(folder), temperature)
+    traces = load_traces(folder, rows) if (folder / TRACE_FILE).exists() else None
+    return rows, traces, [] if note is None else [note]
+
+
+def _measure(
+    table: Sweep, traces: Mapping[int, Trace] | None, settings: HeadroomSettings
+) -> Headroom:
     train, test = table.split("train"), table.split("test")
     if test.rows["id"].nunique() < 2:
         raise BlockPilotError(
             "the test split has a single prompt and an interval needs two or more; "
-            "record more prompts with scripts/collect_sweep.py"
+            "record more prompts with `blockpilot collect-sweep`"
         )
     fixed, total = best_fixed_by_mean(train), best_fixed_by_total(train)
-    requests = Requests.from_sweep(
-        test, fixed, total, confidence=settings.confidence, seed=settings.seed
-    )
+    resampling: dict[str, Any] = {"confidence": settings.confidence, "seed": settings.seed}
+    requests = Requests.from_sweep(test, fixed, total, **resampling)
     default = table.metadata.default_block_size
-    by_group = {name: _ByGroup.of(name, requests, train, test, fixed) for name in GROUPINGS}
+    by_group = {name: _by_group(name, requests, train, test, fixed) for name in GROUPINGS}
     candidates = [
-        Candidate(f"the best size of each {name}", requests, found.seconds)
+        Candidate("group", name, requests, found.seconds)
         for name, found in by_group.items()
         if len(set(found.overall.block_sizes.values())) > 1
     ]
@@ -111,8 +154,7 @@ def measure_headroom(
         steps, rules = _steps(table, requests, profile, traces)
         candidates += rules
     best_fixed = _fixed(requests, test, fixed)
-    oracle = requests.measure(test.seconds.min(axis=1))
-    resampling: dict[str, Any] = {"confidence": settings.confidence, "seed": settings.seed}
+    oracle = requests.measure(requests.oracle)
     crossfit = crossfit_oracle(test, fixed, **resampling)
     return Headroom(
         rows=len(test),
@@ -132,8 +174,11 @@ def measure_headroom(
         families=by_group["family"].groups,
         languages=by_group["language"].groups,
         temperatures=by_group["temperature"].groups,
-        costs=_costs(profile, train, test, settings),
-        verdict=judge_worth(
+        loops=_by_group(LOOPS, requests, train, test, fixed).groups,
+        costs=[]
+        if profile is None
+        else [_cost_point(factor, profile, train, test, resampling) for factor in COST_FACTORS],
+        verdict=judge_headroom(
             best_fixed,
             oracle,
             requests.gain(_take(test.seconds, mixed_arms(test))),
@@ -153,7 +198,7 @@ def measure_headroom(
 
 @dataclass(frozen=True, eq=False)
 class _ByGroup:
-    """The best size of each family, language or temperature.
+    """The best size of each group.
 
     Attributes:
         overall: Measured on all test rows.
@@ -165,30 +210,30 @@ class _ByGroup:
     groups: dict[str, Group]
     seconds: np.ndarray
 
-    @classmethod
-    def of(cls, name: str, requests: Requests, train: Sweep, test: Sweep, fixed: int) -> _ByGroup:
-        """Choose on the training rows and measure on the test rows."""
-        arms = _best_by_group(name, train, test, fixed)
-        seconds = _take(test.seconds, arms)
-        groups: dict[str, Group] = {}
-        sizes: dict[str, int] = {}
-        for label, mask in group_masks(test, name).items():
-            inner, sizes[label] = requests.select(mask), test.arms[arms[mask][0]]
-            groups[label] = Group(
-                rows=len(inner),
-                best_fixed=inner.measure(seconds[mask], block_size=sizes[label]),
-                overall_fixed=inner.measure(inner.fixed, block_size=test.arms[fixed]),
-                oracle=inner.measure(test.seconds[mask].min(axis=1)),
-            )
-        return cls(requests.measure(seconds, block_sizes=sizes), groups, seconds)
+
+def _by_group(grouping: str, requests: Requests, train: Sweep, test: Sweep, fixed: int) -> _ByGroup:
+    """Choose the best size of each group on training rows and measure it on test rows."""
+    arms = _best_by_group(grouping, train, test, fixed)
+    seconds = _take(test.seconds, arms)
+    groups: dict[str, Group] = {}
+    sizes: dict[str, int] = {}
+    for label, mask in group_masks(test, grouping).items():
+        inner, sizes[label] = requests.select(mask), test.arms[arms[mask][0]]
+        groups[label] = Group(
+            rows=len(inner),
+            best_fixed=inner.measure(seconds[mask], block_size=sizes[label]),
+            overall_fixed=inner.measure(inner.fixed, block_size=test.arms[fixed]),
+            oracle=inner.measure(inner.oracle),
+        )
+    return _ByGroup(requests.measure(seconds, block_sizes=sizes), groups, seconds)
 
 
-def _best_by_group(name: str, train: Sweep, test: Sweep, fixed: int) -> np.ndarray:
-    """Arm of every test row that is best in mean speedup on its group's training rows, `[n]`.
+def _best_by_group(grouping: str, train: Sweep, test: Sweep, fixed: int) -> np.ndarray:
+    """Arm of every test row with the largest mean speedup on its group's training rows, `[n]`.
 
-    A group without training rows gets the best fixed size.
+    Groups without training rows get the best fixed size.
     """
-    seen, labels = group_labels(train, name), group_labels(test, name)
+    seen, labels = group_labels(train, grouping), group_labels(test, grouping)
     arms = np.full(len(test), fixed)
     for label in np.intersect1d(seen, labels):
         arms[labels == label] = train.speedups[seen == label].mean(axis=0).argmax()
@@ -203,33 +248,20 @@ def _fixed(requests: Requests, test: Sweep, arm: int) -> Measured:
     return requests.measure(test.seconds[:, arm], block_size=test.arms[arm])
 
 
-def _costs(
-    profile: LatencyProfile | None,
-    train: Sweep,
-    test: Sweep,
-    settings: HeadroomSettings,
-) -> list[CostPoint]:
-    if profile is None:
-        return []
-    return [_cost_point(factor, profile, train, test, settings) for factor in COST_FACTORS]
-
-
 def _cost_point(
     factor: float,
     profile: LatencyProfile,
     train: Sweep,
     test: Sweep,
-    settings: HeadroomSettings,
+    resampling: Mapping[str, Any],
 ) -> CostPoint:
-    """Price the sweep anew with dearer or cheaper further tokens, and choose and judge again."""
+    """Price the sweep with cheaper or more expensive further tokens, and choose and judge again."""
     scaled = profile.scaled(factor)
     train, test = (
         dataclasses.replace(part, seconds=predict_seconds(part, scaled)) for part in (train, test)
     )
     fixed, default = best_fixed_by_mean(train), test.metadata.default_block_size
-    requests = Requests.from_sweep(
-        test, fixed, fixed, confidence=settings.confidence, seed=settings.seed
-    )
+    requests = Requests.from_sweep(test, fixed, fixed, **resampling)
     means = test.speedups.mean(axis=0)
     return CostPoint(
         factor=factor,
@@ -238,17 +270,17 @@ def _cost_point(
         best_fixed_speedup=float(means[fixed]),
         default_speedup=float(means[test.arm_index(default)]) if default in test.arms else None,
         per_family=requests.gain(_take(test.seconds, _best_by_group("family", train, test, fixed))),
-        oracle=requests.gain(test.seconds.min(axis=1)),
+        oracle=requests.gain(requests.oracle),
     )
 
 
 def _steps(
     table: Sweep, requests: Requests, profile: LatencyProfile, traces: Mapping[int, Trace]
 ) -> tuple[Steps | None, list[Candidate]]:
-    """Measure deciding at every step on the rows that have a trace.
+    """Measure deciding at every step on the rows with a trace.
 
     Returns:
-        What was found and the rules; nothing if a split has no trace.
+        The result and the rules; nothing if a split has no trace.
     """
     split = table.rows["split"].to_numpy()
     has_trace = np.isin(np.arange(len(table)), list(traces))
@@ -265,6 +297,65 @@ def _steps(
         for rows in by_split.values()
     )
     traced = requests.select(has_trace[split == "test"])
-    steps, seconds = measure_steps(traced, table.seconds[by_split["test"]], profile, train, test)
-    rules = [Candidate(f"the step rule “{name}”", traced, took) for name, took in seconds.items()]
-    return steps, rules
+    steps, seconds = measure_steps(traced, profile, train, test)
+    return steps, [Candidate("rule", name, traced, took) for name, took in seconds.items()]
+
+
+def judge_headroom(
+    best_fixed: Measured,
+    oracle: Measured,
+    mixed: Interval,
+    crossfit: CrossFit | None,
+    steps: Steps | None,
+    candidates: Sequence[Candidate],
+    *,
+    confidence: float,
+    min_gain: float,
+) -> HeadroomVerdict:
+    """Decide whether adapting is worth it.
+
+    Yes, if a candidate gains at least `min_gain` over the best fixed size and its interval lies
+    above 0, at a level adjusted for the number of candidates (Bonferroni). No, if even choices that
+    know the outcome have intervals below `min_gain`: the fastest size of each request, and the best
+    prefix at every step. Otherwise maybe: only training can show it. The cross-fitted oracle is not
+    a bound, since it chooses by a few other samples, which a good predictor can beat.
+
+    Args:
+        best_fixed: The best fixed size.
+        oracle: The fastest size of each request.
+        mixed: Gain of the fastest size of each request, cross-fitted where a prompt has several
+            answers.
+        crossfit: The cross-fitted oracle alone, if there is one.
+        steps: Deciding at every step, if it was measured.
+        candidates: Choices that take no learning.
+        confidence: Level of the intervals, before adjustment.
+        min_gain: Gain that is worth adapting, as a fraction.
+    """
+    largest = oracle.gain.high
+    if steps is not None:
+        largest = max(largest, steps.prefix_oracle.gain.high)
+    replicated = crossfit is not None and crossfit.source == "replicates"
+    verdict = HeadroomVerdict(
+        worth="no" if largest < min_gain else "maybe",
+        min_gain=min_gain,
+        block_size=best_fixed.block_size,
+        oracle_gain=oracle.gain,
+        largest_gain=largest,
+        crossfit_gain=mixed if replicated else None,
+        crossfit_prompts=crossfit.prompts if crossfit is not None and replicated else None,
+        prefix_gain=None if steps is None else steps.prefix_oracle.gain,
+    )
+    level = 1 - (1 - confidence) / max(1, len(candidates))
+    gains = [(each, each.requests.gain(each.seconds, level)) for each in candidates]
+    enough = [found for found in gains if found[1].low > 0 and found[1].value >= min_gain]
+    if not enough:
+        return verdict
+    best, gain = max(enough, key=lambda found: found[1].low)
+    return dataclasses.replace(
+        verdict,
+        worth="yes",
+        candidate=best.name,
+        candidate_kind=best.kind,
+        candidate_gain=gain,
+        candidate_confidence=level,
+    )

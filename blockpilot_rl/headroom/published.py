@@ -19,7 +19,7 @@ import numpy as np
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.measure import Measured, Requests
 from blockpilot_rl.files import read_json
-from blockpilot_rl.headroom.results import Worth
+from blockpilot_rl.headroom.results import HeadroomVerdict
 
 SELECTION = 1
 PUBLISHED_DEFAULT = 16
@@ -135,7 +135,7 @@ class AcceptanceHeadroom:
     oracle: Measured
     oracle_all: Measured
     selection: Selection | None
-    verdict: Worth
+    verdict: HeadroomVerdict
     settings: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
 
@@ -221,7 +221,13 @@ def acceptance_headroom(
         oracle=oracle,
         oracle_all=requests.measure(passes.min(axis=1)),
         selection=selection,
-        verdict=_verdict(oracle, window_sizes, default, selection, min_gain),
+        verdict=HeadroomVerdict(
+            worth="no" if oracle.gain.high < min_gain else "maybe",
+            min_gain=min_gain,
+            block_size=default,
+            oracle_gain=oracle.gain,
+            largest_gain=oracle.gain.high,
+        ),
         settings={
             "default": default,
             "window": window,
@@ -240,32 +246,6 @@ def _acceptance_values(measured: Measured, sizes: tuple[int, ...] = ()) -> dict[
         "block_size": measured.block_size,
         "block_sizes": sizes,
     }
-
-
-def _verdict(
-    oracle: Measured,
-    sizes: tuple[int, ...],
-    default: int,
-    selection: Selection | None,
-    min_gain: float,
-) -> Worth:
-    gain = oracle.gain
-    little = gain.high < min_gain
-    reason = (
-        f"adapting {'is not' if little else 'may be'} worth it here: knowing the best of sizes "
-        f"{sizes[0]} to {sizes[-1]} for each prompt gains {gain.value:+.1%} ({gain.low:+.1%} to "
-        f"{gain.high:+.1%}) in acceptance length over fixed {default}, chosen and judged on the "
-        "same decodes, and acceptance lengths do not tell time"
-    )
-    if selection is not None:
-        reason += (
-            f"; the published selection equals the oracle's labels on all {selection.prompts} "
-            "prompts, so it shows no prediction"
-            if selection.equals_oracle
-            else f"; the published selection is as good as the oracle on {selection.matches} of "
-            f"{selection.prompts} prompts"
-        )
-    return Worth("no" if little else "maybe", reason)
 
 
 def _files(folder: Path) -> dict[int, Path]:

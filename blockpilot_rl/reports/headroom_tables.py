@@ -1,19 +1,19 @@
-"""The tables of a headroom report, as text cells."""
+"""Tables of a headroom report as text cells."""
 
 from __future__ import annotations
 
 from blockpilot_rl.evaluation.measure import Measured
 from blockpilot_rl.headroom.published import AcceptanceHeadroom
 from blockpilot_rl.headroom.results import Group, Headroom, Steps
-from blockpilot_rl.reports.tables import TextTable, counted, crossfit_rows, gain_text
+from blockpilot_rl.reports.tables import TextTable, counted, crossfit_rows, gain_text, slower_text
 
 
 def headroom_tables(found: Headroom) -> list[TextTable]:
-    """All tables of a sweep's headroom, those that have something to tell."""
+    """All tables of a sweep's headroom that it has numbers for."""
     tables = [_choices(found), _sizes(found)]
     if found.steps is not None:
         tables.append(_steps(found))
-    for name in ("families", "languages", "temperatures"):
+    for name in ("families", "languages", "temperatures", "loops"):
         groups: dict[str, Group] = getattr(found, name)
         if len(groups) > 1:
             tables.append(_groups(name, groups, found))
@@ -61,7 +61,7 @@ def _choices(found: Headroom) -> TextTable:
     named["oracle, one size per request"] = found.oracle
     rows = [[name, *_cells(item)] for name, item in named.items()]
     rows += [
-        [name, speedup, "–", gain, "–"]
+        [name, speedup, "–", gain, "–", "–"]
         for name, speedup, gain in crossfit_rows(found.oracle_crossfit, found.oracle_halves)
     ]
     return TextTable(
@@ -147,7 +147,7 @@ def _costs(found: Headroom) -> TextTable:
         "best of each family\n(gain over best fixed)",
         "oracle\n(gain over best fixed)",
     ]
-    return TextTable("Were further tokens of a block cheaper or dearer", columns, rows)
+    return TextTable("Headroom by the cost of further tokens", columns, rows)
 
 
 def _judged(found: Headroom | Steps) -> str:
@@ -162,6 +162,7 @@ def _columns(found: Headroom) -> list[str]:
         "total\nspeedup",
         f"gain over best fixed\n({level})",
         f"gain in total time\n({level})",
+        "slower than plain\n(mean loss)",
     ]
 
 
@@ -171,6 +172,7 @@ def _cells(item: Measured) -> list[str]:
         f"{item.total_speedup:.3f}",
         gain_text(item.gain),
         gain_text(item.total_gain),
+        slower_text(item),
     ]
 
 

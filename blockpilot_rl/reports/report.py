@@ -1,4 +1,4 @@
-"""The report of a comparison: one self-contained HTML page, and Markdown with plots beside it."""
+"""The report of a comparison: a self-contained HTML page, and Markdown with plots."""
 
 from __future__ import annotations
 
@@ -15,90 +15,93 @@ from matplotlib.figure import Figure
 from blockpilot_rl.evaluation.results import Comparison
 from blockpilot_rl.files import atomic_write
 from blockpilot_rl.reports.plots import as_svg, draw_plots
+from blockpilot_rl.reports.sentences import crossfit_line, halves_line, verdict_line
 from blockpilot_rl.reports.tables import (
     TextTable,
     ablation_table,
     arms_table,
     budget_table,
-    crossfit_line,
     decoding_table,
     family_table,
-    halves_line,
     language_table,
     learning_table,
     left_out_table,
+    loops_table,
     off_policy_table,
     paper_tables,
+    slower_tables,
     speedup_table,
     split_text,
     summary_table,
     temperature_table,
-    verdict_line,
 )
 
 _READING = {
-    "Speedup": "decode time with plain decoding (block size 1) over decode time with the choice, "
-    "for the same request behind the same prefill. Mean averages the speedups of the requests; "
-    "total divides the summed times, so that long answers weigh more. The two can favour different "
-    "sizes.",
-    "Best fixed": "the one size that did best on the training prompts. What counts is the gain "
-    "over it, not over plain decoding and not over the size that the drafter was trained for.",
-    "Gain": "relative difference in mean speedup to the best fixed size. An agent's own decision, "
-    "one per request and timed where the comparison ran, is part of its time; a fixed size decides "
-    "nothing. The interval is a paired bootstrap over prompts: all rows of a prompt are drawn "
-    "together, and the seeds of an agent are averaged within a row first. So it holds for these "
-    "trained policies; the marks in the plot of gains tell how the seeds differ.",
-    "Oracle": "the fastest size of each request, known only afterwards. Gap closed is the share of "
-    "the way from best fixed to oracle, regret the oracle's mean speedup less the choice's.",
-    "τ": "the acceptance length counts tokens per decode pass, the target's own token included: "
-    "pooled over all requests, and averaged per request. It is no measure of time: a larger block "
-    "raises τ and may still be slower.",
-    "Other oracles": "the fastest of many sizes owes part of its lead to luck. Chosen on other "
-    "samples of a prompt, or on one half of an answer, and judged on what was left out, an oracle "
-    "has no use for luck; “naive there” is the gain of one that has, on the same rows. They are no "
-    "strict bounds: what they choose by is noisy too.",
-    "Verdict": "an agent is shipped if its gain is above 0 with an interval whose level is "
-    "adjusted for the number of agents compared, so that trying many does not make one look good "
-    "by chance, if it surely gains over each of the sizes that it takes itself, too, and if it "
-    "loses no more than the margin in any family.",
-    "Guards": "the comparison fails if a test prompt, or its hidden state, is among those that "
-    "were learned from or selected on, or if an agent's choices agree with the test labels more "
-    "than an honest policy's can.",
+    "Speedup": "decode time of plain decoding (block size 1) divided by the decode time of the "
+    "choice, for the same request after prefill. Mean averages the speedups of the requests. Total "
+    "divides the summed times, so long answers weigh more. The two can favour different sizes.",
+    "Best fixed": "the size with the largest mean speedup on the training prompts. The gain over "
+    "it is what counts, not the gain over plain decoding or over the size that the drafter was "
+    "trained for.",
+    "Gain": "relative difference in mean speedup from the best fixed size. The time of an agent "
+    "includes its decision, one per request, timed on the machine of the comparison; a fixed size "
+    "takes no decision. The interval is a paired bootstrap over prompts: all rows of a prompt are "
+    "resampled together, after averaging the seeds of an agent within each row. It applies to "
+    "these trained policies; the ticks in the plot of gains show how the seeds differ.",
+    "Oracle": "the fastest size of each request, which is known only after decoding. Gap closed is "
+    "the share of the way from best fixed to oracle. Regret is the oracle's mean speedup minus "
+    "that of the choice.",
+    "τ": "acceptance length: tokens per decode pass, the target's own token included, pooled over "
+    "all requests or averaged per request. It does not measure time: a larger block raises τ and "
+    "can still be slower.",
+    "Slower than plain": "share of the requests that take longer than plain decoding, decision "
+    "time included, and the mean of speedup minus 1 over these requests.",
+    "Loops": "answers that end in a repeated phrase. Drafts of a repetition are easily accepted, "
+    "so these answers show a higher speedup than others.",
+    "Other oracles": "the oracle partly profits from noise within an answer. An oracle that is "
+    "chosen on other samples of a prompt, or on one half of an answer, and judged on what was left "
+    "out does not; “in-sample” is the gain on the same rows of an oracle that does. These oracles "
+    "are not strict bounds, because they choose by noisy data too.",
+    "Verdict": "an agent is shipped if it is significantly faster than the best fixed size and "
+    "than each size that it takes itself, and if it loses at most the margin in every family. The "
+    "level of the intervals is adjusted for the number of agents compared.",
+    "Guards": "the comparison fails if a test prompt, or its hidden state, is also in the training "
+    "or validation split, or if an agent's choices agree with the test labels more than an honest "
+    "policy's can.",
 }
 _CURVES = (
-    "Agents were trained on growing numbers of prompts, the best fixed size was chosen on them "
-    "too. The gain is over the size that is best on all training prompts. Beside them, agents get "
-    "the same share of the validation prompts, which the numbers leave out: most are selected by "
-    "them, the ridge regression learns from them too."
+    "Agents are trained on growing numbers of prompts, and the best fixed size is chosen on the "
+    "same prompts. Gains are over the best fixed size of all training prompts. Agents also get the "
+    "same share of the validation prompts, which the counts leave out: most agents are selected on "
+    "them, and ridge regression also learns from them."
 )
 _BUDGETS = (
-    "Where every label is decoded for, an answer costs a full-information learner one decode per "
-    "arm, and a decision costs a bandit learner one, or two where its reward is the difference to "
-    "the best fixed size, and then the labels by which that size was chosen, too. With replay, the "
-    "labels of all arms of an answer cost about one decode, and a bandit learner may decide on it "
-    "as often as it likes. A prompt with several answers costs as many. Validation prompts are "
-    "counted where an agent learns from them, as the ridge regression does, and not where they "
-    "only select."
+    "If every label needs a decode, a full-information learner pays one decode per arm for each "
+    "answer. A bandit learner pays one decode per decision, or two if its reward is the difference "
+    "from the best fixed size, plus the labels by which that size is chosen. With replay, the "
+    "labels of all arms of an answer cost about one decode, and a bandit learner can decide on it "
+    "any number of times. Every answer of a prompt is paid for. Validation prompts count if an "
+    "agent learns from them, as ridge regression does, and not if they only select."
 )
 _ABLATION = (
-    "The same algorithm was trained on each group of the state alone, on all but each, and on all "
-    "that were recorded. The change is the paired difference in mean speedup to the agents that "
-    "saw all of them."
+    "The same algorithm is trained on each state group alone, on all but each, and on all recorded "
+    "groups. The change is the paired difference in mean speedup from agents that see all groups."
 )
 _OFF_POLICY = (
-    "One block size per test row was drawn by chance and only its reward kept, as a service that "
-    "explores would log it; several times, since a single log can mislead. The estimates know the "
-    "decisions of a log and their propensities; the truth needs every reward of the sweep. RMSE is "
-    "how far a single log's estimate is off, root mean square. The time of a decision is left out."
+    "A log is simulated by drawing a random block size for each test row and keeping only its "
+    "reward, as a service that explores would. Several logs are drawn, because a single one is "
+    "noisy. The estimators see the decisions of a log and their propensities; the truth uses every "
+    "reward of the sweep. RMSE is the root mean square error of one log's estimate. Decision time "
+    "is left out."
 )
 _PAPER = (
-    "The window holds the recorded sizes near the drafter's own, and plain decoding. The best "
-    "policy is the verdict's agent, trained on the rows of each temperature; it was chosen by test "
-    "prompts, for which the intervals here, unlike the verdict's, are not adjusted."
+    "The window contains the recorded sizes near the drafter's own size, and plain decoding. The "
+    "best policy is the verdict's agent, trained on the rows of each temperature. It was chosen on "
+    "test prompts, and the intervals here, unlike the verdict's, are not adjusted for that."
 )
 _LEFT_OUT = (
-    "Each family is judged by agents, and by a best fixed size, that were trained on the other "
-    "families alone, among which there may be relatives of it, such as story and chat-story."
+    "Each family is judged with agents, and with a best fixed size, that were trained on the other "
+    "families only. These can include related families, such as story and chat-story."
 )
 
 
@@ -108,8 +111,8 @@ class Section:
 
     Attributes:
         title: Its heading.
-        text: A paragraph before the table; may be empty.
-        tables: What it tells, in cells.
+        text: A paragraph before the tables; may be empty.
+        tables: Its tables.
         plot: Name of its plot; None if it has none.
     """
 
@@ -120,18 +123,19 @@ class Section:
 
     @property
     def anchor(self) -> str:
-        """The title as it stands in links."""
+        """The title in the form that links use."""
         return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
 
 
 def write_report(comparison: Comparison, folder: str | Path) -> Path:
-    """Write `report.html`, `report.md` and its plots into a folder; other files in it stay.
+    """Write `report.html`, and `report.md` with its plots, into a folder.
 
-    The HTML page holds its style and plots itself, so that it can be sent on its own.
+    The HTML page contains its style and plots, so it can be sent on its own. Other files in the
+    folder stay.
 
     Args:
-        comparison: What to report.
-        folder: Where to write; it is created if missing.
+        comparison: The comparison.
+        folder: The folder, which is created if it is missing.
 
     Returns:
         The path of `report.html`.
@@ -174,7 +178,7 @@ def _render(name: str, comparison: Comparison, plots: Mapping[str, Figure]) -> s
 
 
 def _sections(comparison: Comparison, plots: Mapping[str, Figure]) -> list[Section]:
-    """Everything that the comparison has numbers for, in order."""
+    """Sections of everything that the comparison has numbers for, in order."""
     rows = comparison.split["test_rows"]
     sections = [
         Section(
@@ -183,7 +187,7 @@ def _sections(comparison: Comparison, plots: Mapping[str, Figure]) -> list[Secti
             [summary_table(comparison)],
             "gains",
         ),
-        Section("What lies behind the speedups", "", [decoding_table(comparison)]),
+        Section("Acceptance and decision time", "", [decoding_table(comparison)]),
         Section("Block sizes chosen", "", [arms_table(comparison)], "block_sizes"),
         Section(
             "By family",
@@ -196,6 +200,10 @@ def _sections(comparison: Comparison, plots: Mapping[str, Figure]) -> list[Secti
         sections.append(Section("By language", "", [by_language]))
     if (by_temperature := temperature_table(comparison)) is not None:
         sections.append(Section("By temperature", "", [by_temperature]))
+    if (by_loops := loops_table(comparison)) is not None:
+        sections.append(Section("With and without loops", "", [by_loops]))
+    if slower := slower_tables(comparison):
+        sections.append(Section("Slower than plain decoding", "", slower))
     if (left_out := left_out_table(comparison)) is not None:
         sections.append(Section("Families left out", _LEFT_OUT, [left_out]))
     if (learning := learning_table(comparison)) is not None:
@@ -208,7 +216,7 @@ def _sections(comparison: Comparison, plots: Mapping[str, Figure]) -> list[Secti
         sections.append(Section("The paper's table", _PAPER, tables))
     sections.append(Section("Fixed sizes", "", [speedup_table(comparison)], "speedups"))
     if (off_policy := off_policy_table(comparison)) is not None:
-        sections.append(Section("Judged from logs", _OFF_POLICY, [off_policy]))
+        sections.append(Section("Off-policy evaluation", _OFF_POLICY, [off_policy]))
     # A comparison without agents has no plot by family.
     return [
         section if section.plot in plots else Section(section.title, section.text, section.tables)
@@ -217,7 +225,7 @@ def _sections(comparison: Comparison, plots: Mapping[str, Figure]) -> list[Secti
 
 
 def _figures(comparison: Comparison) -> dict[str, str]:
-    """The numbers to see first, by what they are."""
+    """The most important numbers, by their names."""
     fixed, verdict = comparison.best_fixed, comparison.verdict
     figures = {f"best fixed size, {fixed.block_size}": f"{fixed.mean_speedup:.2f} ×"}
     if verdict.best_agent is not None:

@@ -1,4 +1,4 @@
-"""The tables of a comparison, as text cells that a console and a report show alike."""
+"""Tables of a comparison as text cells, for the console and for reports."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from blockpilot_rl.evaluation.measure import Measured
 from blockpilot_rl.evaluation.oracle import CrossFit
-from blockpilot_rl.evaluation.results import ALL_PROMPTS, Comparison, Outcome
+from blockpilot_rl.evaluation.results import ALL_GROUPS, ALL_PROMPTS, Comparison, Outcome
 from blockpilot_rl.evaluation.statistics import Interval
-from blockpilot_rl.experiments.ablation import ALL_GROUPS
 
 
 @dataclass(frozen=True)
@@ -28,8 +27,30 @@ class TextTable:
     rows: list[list[str]]
 
 
+def comparison_tables(comparison: Comparison) -> list[TextTable]:
+    """All tables of a comparison that it has numbers for."""
+    tables = [
+        summary_table(comparison),
+        decoding_table(comparison),
+        arms_table(comparison),
+        family_table(comparison),
+        language_table(comparison),
+        temperature_table(comparison),
+        loops_table(comparison),
+        *slower_tables(comparison),
+        speedup_table(comparison),
+        left_out_table(comparison),
+        learning_table(comparison),
+        budget_table(comparison),
+        ablation_table(comparison),
+        off_policy_table(comparison),
+        *paper_tables(comparison),
+    ]
+    return [table for table in tables if table is not None]
+
+
 def named_outcomes(comparison: Comparison) -> dict[str, Outcome]:
-    """All that was compared, from the drafter's own size to the oracle, by the name to show."""
+    """Everything that is compared, from the drafter's own size to the oracle, by displayed name."""
     default, fixed, total = (
         comparison.default,
         comparison.best_fixed,
@@ -42,28 +63,8 @@ def named_outcomes(comparison: Comparison) -> dict[str, Outcome]:
     return {**named, "random": comparison.random, **comparison.agents, "oracle": comparison.oracle}
 
 
-def comparison_tables(comparison: Comparison) -> list[TextTable]:
-    """All tables of a comparison, in order. Tables without numbers are left out."""
-    makers = (
-        summary_table,
-        decoding_table,
-        arms_table,
-        family_table,
-        speedup_table,
-        language_table,
-        temperature_table,
-        left_out_table,
-        learning_table,
-        budget_table,
-        ablation_table,
-        off_policy_table,
-    )
-    tables = [make(comparison) for make in makers]
-    return [table for table in tables if table is not None] + paper_tables(comparison)
-
-
 def summary_table(comparison: Comparison) -> TextTable:
-    """Speedup of each choice of the block size on the test prompts, and what it gains."""
+    """Speedup of each choice on the test prompts and its gain over the best fixed size."""
     columns = [
         "choice",
         "mean\nspeedup",
@@ -93,8 +94,15 @@ def summary_table(comparison: Comparison) -> TextTable:
 
 
 def decoding_table(comparison: Comparison) -> TextTable:
-    """What lies behind the speedups: acceptance, throughput and the price of deciding."""
-    columns = ["choice", "τ pooled", "τ per request", "tokens/s", "policy µs"]
+    """Acceptance length, throughput, and time of a decision."""
+    columns = [
+        "choice",
+        "τ pooled",
+        "τ per request",
+        "tokens/s",
+        "policy µs",
+        "slower than plain\n(mean loss)",
+    ]
     rows = [
         [
             name,
@@ -102,14 +110,15 @@ def decoding_table(comparison: Comparison) -> TextTable:
             f"{outcome.acceptance_length_per_request:.2f}",
             f"{outcome.tokens_per_second:.1f}",
             f"{outcome.policy_microseconds:.0f}" if outcome.policy_microseconds else "–",
+            slower_text(outcome),
         ]
         for name, outcome in named_outcomes(comparison).items()
     ]
-    return TextTable("Acceptance length τ, throughput, time of a decision", columns, rows)
+    return TextTable("Acceptance length τ, throughput and time of a decision", columns, rows)
 
 
 def arms_table(comparison: Comparison) -> TextTable:
-    """How often each choice that can vary picks each block size."""
+    """Share of the requests that agents and oracle give to each block size."""
     chosen = {**comparison.agents, "oracle": comparison.oracle}
     columns = ["share of requests", *map(str, comparison.oracle.arms)]
     rows = [
@@ -120,26 +129,42 @@ def arms_table(comparison: Comparison) -> TextTable:
 
 
 def family_table(comparison: Comparison) -> TextTable:
-    """Mean speedups by family: best fixed size, best agent and oracle."""
+    """Mean speedup by family of the best fixed size, the best agent and the oracle."""
     return _group_table(comparison, "family", lambda outcome: outcome.per_family)
 
 
 def language_table(comparison: Comparison) -> TextTable | None:
-    """The same by language, where the test rows have several."""
+    """The same by language; None if the test rows have only one."""
     if len(comparison.best_fixed.per_language) == 1:
         return None
     return _group_table(comparison, "language", lambda outcome: outcome.per_language)
 
 
 def temperature_table(comparison: Comparison) -> TextTable | None:
-    """The same by temperature, where the test rows have several."""
+    """The same by temperature; None if the test rows have only one."""
     if len(comparison.best_fixed.per_temperature) == 1:
         return None
     return _group_table(comparison, "temperature", lambda outcome: outcome.per_temperature)
 
 
+def loops_table(comparison: Comparison) -> TextTable | None:
+    """The same for answers that end in a loop and for the others; None if there is one kind."""
+    if len(comparison.best_fixed.per_loops) == 1:
+        return None
+    return _group_table(comparison, "loops", lambda outcome: outcome.per_loops)
+
+
+def slower_tables(comparison: Comparison) -> list[TextTable]:
+    """Requests slower than plain decoding, over all prompts, by family and by language."""
+    tables = (
+        _slower_table(comparison, "family", lambda outcome: outcome.per_family),
+        _slower_table(comparison, "language", lambda outcome: outcome.per_language),
+    )
+    return [table for table in tables if len(table.rows) > 2]
+
+
 def left_out_table(comparison: Comparison) -> TextTable | None:
-    """Gains on families that were never seen, beside those on families that were."""
+    """Gains on families left out of training, and of the best agent trained with them."""
     left_out, best = comparison.left_out, comparison.verdict.best_agent
     if left_out is None:
         return None
@@ -172,7 +197,7 @@ def learning_table(comparison: Comparison) -> TextTable | None:
 
 
 def budget_table(comparison: Comparison) -> TextTable | None:
-    """Gain over best fixed for what was paid in decodes, at either price."""
+    """Gain over best fixed by the number of decodes paid for training, at both prices."""
     titles = {"decode": "a decode per label", "replay": "labels by replay"}
     rows = [
         [name, titles[price], *(f"{p.decodes:,}: {p.gain.value:+z.1%}" for p in points)]
@@ -184,11 +209,11 @@ def budget_table(comparison: Comparison) -> TextTable | None:
     width = max(map(len, rows))
     columns = ["decodes: gain over best fixed", "price", *[""] * (width - 2)]
     padded = [row + ["–"] * (width - len(row)) for row in rows]
-    return TextTable("What the decodes paid for training bring", columns, padded)
+    return TextTable("Gain by decodes paid for training", columns, padded)
 
 
 def ablation_table(comparison: Comparison) -> TextTable | None:
-    """What agents gain that see some groups of the state only."""
+    """Gains of agents that see some state groups only."""
     ablation = comparison.ablation
     if ablation is None:
         return None
@@ -198,7 +223,7 @@ def ablation_table(comparison: Comparison) -> TextTable | None:
         "mean\nspeedup",
         f"gain over best fixed\n({100 * comparison.confidence:.3g}% interval)",
         "gap\nclosed",
-        "change against\nall groups",
+        "change from\nall groups",
     ]
     rows = [
         [
@@ -211,11 +236,11 @@ def ablation_table(comparison: Comparison) -> TextTable | None:
         ]
         for name, row in ablation.rows.items()
     ]
-    return TextTable("What the groups of the state are worth", columns, rows)
+    return TextTable("Gain by state groups", columns, rows)
 
 
 def off_policy_table(comparison: Comparison) -> TextTable | None:
-    """What logged decisions alone would have told of the best agent, beside the truth."""
+    """Estimates of the best agent's mean speedup from logged decisions, and the truth."""
     check = comparison.off_policy
     if check is None:
         return None
@@ -227,10 +252,10 @@ def off_policy_table(comparison: Comparison) -> TextTable | None:
             [name, f"{found.mean:.3f}", f"{found.rmse:.3f}", f"{found.coverage:.0%}", worth]
         )
     columns = [
-        f"mean speedup of {comparison.verdict.best_agent}",
+        f"estimator of the mean\nspeedup of {comparison.verdict.best_agent}",
         "mean\nestimate",
         "RMSE",
-        f"{100 * check.confidence:.3g}% intervals\nthat hold the truth",
+        f"{100 * check.confidence:.3g}% intervals\nthat contain the truth",
         "effective\nsample size",
     ]
     title = f"Off-policy estimates from {check.logs} logs of {check.decisions:,} decisions each"
@@ -238,7 +263,7 @@ def off_policy_table(comparison: Comparison) -> TextTable | None:
 
 
 def paper_tables(comparison: Comparison) -> list[TextTable]:
-    """The paper's table, one per temperature of the test rows."""
+    """The paper's table at each temperature of the test rows."""
     columns = ["choice", "sizes", "τ pooled", "τ per\nrequest", "mean\nspeedup", "total\nspeedup"]
     columns.append("gain over\nbest fixed")
     return [
@@ -263,7 +288,7 @@ def paper_tables(comparison: Comparison) -> list[TextTable]:
 
 
 def speedup_table(comparison: Comparison) -> TextTable:
-    """Mean speedup of every fixed size, overall and by family."""
+    """Mean speedup of every fixed size, over all prompts and by family."""
     sizes = comparison.speedups[ALL_PROMPTS]
     rows = [
         [name, *(f"{speedup:.2f}" for speedup in speedups.values())]
@@ -274,74 +299,37 @@ def speedup_table(comparison: Comparison) -> TextTable:
 
 
 def counted(prompts: int, rows: int, kind: str = "prompts") -> str:
-    """Number of prompts, and of their rows where those are more."""
+    """Number of prompts, and of their rows if there are more."""
     text = f"{prompts:,} {kind}"
     return text if rows == prompts else f"{text} ({rows:,} rows)"
 
 
 def split_text(comparison: Comparison, name: str) -> str:
-    """The same of a split that was compared on or learned from."""
+    """The same for a split of the comparison."""
     split, kind = comparison.split, "training" if name == "train" else name
     return counted(split[f"{name}_prompts"], split[f"{name}_rows"], f"{kind} prompts")
 
 
 def crossfit_rows(*oracles: CrossFit | None) -> list[list[str]]:
-    """Name, mean speedup and gain over best fixed of oracles that noise cannot flatter.
+    """Name, mean speedup and gain over best fixed of oracles that noise does not help.
 
-    They are judged on other rows than the rest, so each against the fixed size on its own, and
-    beside the oracle that profits from noise there.
+    Each is judged on rows of its own, so it is compared with the fixed size and with the in-sample
+    oracle on these rows.
     """
     names = {
         "replicates": "oracle cross-fitted on other samples",
         "stopwatch": "oracle cross-fitted by stopwatch",
-        "halves": "oracle of one half on the other",
+        "halves": "oracle chosen on one half of the answer",
     }
     return [
         [
             f"{names[found.source]}, {counted(found.prompts, found.rows)}",
             f"{found.mean_speedup:.3f}",
-            f"{gain_text(found.gain)}; naive there {found.in_sample / found.fixed - 1:+z.1%}",
+            f"{gain_text(found.gain)}; in-sample {found.in_sample / found.fixed - 1:+z.1%}",
         ]
         for found in oracles
         if found is not None
     ]
-
-
-def crossfit_line(comparison: Comparison) -> str:
-    """What an oracle that cannot profit from noise achieves, in one sentence."""
-    found = comparison.crossfit
-    if found is None:
-        return "None of these rows was measured twice, so the oracle could not be cross-fitted."
-    how = {
-        "replicates": "chosen on a prompt's other samples and judged on the one left out",
-        "stopwatch": "chosen by predicted and judged by measured seconds",
-    }[found.source]
-    return (
-        f"Cross-fitted oracle ({how}, {found.rows:,} rows of {found.prompts:,} prompts): mean "
-        f"speedup {found.mean_speedup:.3f}, {gain_text(found.gain)} over best fixed; on the same "
-        f"rows the oracle that profits from noise has {found.in_sample:.3f} and the best fixed "
-        f"size {found.fixed:.3f}."
-    )
-
-
-def halves_line(comparison: Comparison) -> str:
-    """How much of the oracle's lead is luck within a single answer."""
-    found = comparison.halves
-    if found is None:
-        return "The answers are too short to choose on one half of them and judge on the other."
-    return (
-        "Chosen on one half of each answer and judged on the other, the oracle gains "
-        f"{gain_text(found.gain)} over best fixed; chosen and judged on both halves "
-        f"{found.in_sample / found.fixed - 1:+z.1%}. The difference is luck within single answers, "
-        "as far as halves can tell."
-    )
-
-
-def verdict_line(comparison: Comparison) -> str:
-    """What to deploy and why, in one sentence."""
-    verdict = comparison.verdict
-    what = verdict.ship if verdict.block_size is None else f"fixed block size {verdict.block_size}"
-    return f"Verdict: ship {what}: {verdict.reason}."
 
 
 def _group_table(
@@ -360,6 +348,28 @@ def _group_table(
             row += [f"{agent.mean_speedup:.3f}", gain_text(agent.gain)]
         rows.append([*row, f"{oracle[group].mean_speedup:.3f}"])
     return TextTable(f"Mean speedup by {name}", [*columns, "oracle"], rows)
+
+
+def _slower_table(
+    comparison: Comparison, name: str, groups: Callable[[Outcome], dict[str, Measured]]
+) -> TextTable:
+    """Share of requests slower than plain decoding by group: best fixed size and every agent."""
+    fixed = comparison.best_fixed
+    outcomes = {f"best fixed\n({fixed.block_size})": fixed, **comparison.agents}
+    rows = [
+        [group, *(slower_text(groups(outcome)[group]) for outcome in outcomes.values())]
+        for group in groups(fixed)
+    ]
+    total = [ALL_PROMPTS, *(slower_text(outcome) for outcome in outcomes.values())]
+    title = f"Share of requests slower than plain decoding (their mean loss), by {name}"
+    return TextTable(title, [name, *outcomes], [*rows, total])
+
+
+def slower_text(measured: Measured) -> str:
+    """Render the share of requests slower than plain decoding and their mean loss."""
+    if not measured.slower_share:
+        return "–"
+    return f"{measured.slower_share:.1%} ({-measured.slower_loss:+z.1%})"
 
 
 def _share(interval: Interval) -> str:

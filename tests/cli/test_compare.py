@@ -62,7 +62,7 @@ def test_the_tables_and_the_verdict(sweep, capsys):
     assert "Block sizes chosen" in out
     assert "Mean speedup by family" in out
     assert "Verdict: ship reward-regression: reward-regression gains +" in out
-    assert "its own decisions included" in out
+    assert "decision time included" in out
 
 
 def test_json_alone_on_standard_output(sweep, capsys):
@@ -237,7 +237,7 @@ def test_every_view_that_is_asked_for(capsys, tmp_path):
     assert groups["all groups"]["gain"] == pytest.approx(agent["gain"])
     assert groups["all groups"]["change"] == [0, 0, 0]
     assert groups["prompt alone"] | {"groups": ["prompt"], "width": 1} == groups["prompt alone"]
-    titles = ("state are worth", "left out of training", "Learning curve", "decodes paid")
+    titles = ("Gain by state groups", "left out of training", "Learning curve", "decodes paid")
     for title in (*titles, "cross-fitted"):
         assert title in out
     text = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")

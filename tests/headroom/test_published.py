@@ -8,6 +8,7 @@ import pytest
 
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.headroom.published import PublishedResults, acceptance_headroom
+from blockpilot_rl.reports.sentences import headroom_reason
 
 SIZES = (4, 14, 15, 16, 17, 18, 32)
 LENGTHS = {
@@ -61,7 +62,7 @@ def test_a_selection_that_equals_the_labels_is_flagged(tmp_path):
     assert found.selection is not None
     assert found.selection.equals_oracle
     assert found.selection.matches == 3
-    assert "equals the oracle's labels on all 3 prompts" in found.verdict.reason
+    assert "equals the oracle's labels on all 3 prompts" in headroom_reason(found)
     assert found.verdict.worth == "maybe"
 
 
@@ -71,13 +72,13 @@ def test_a_selection_that_errs_is_not(tmp_path):
     assert found.selection is not None
     assert not found.selection.equals_oracle
     assert found.selection.achieved.mean_speedup == pytest.approx((6.5 + 6.0 + 6.0) / 3)
-    assert "as good as the oracle on 2 of 3 prompts" in found.verdict.reason
+    assert "as good as the oracle on 2 of 3 prompts" in headroom_reason(found)
 
 
 def test_without_a_selection(tmp_path):
     found = acceptance_headroom(PublishedResults.load(write(tmp_path / "results", None)))
     assert found.selection is None
-    assert "selection" not in found.verdict.reason
+    assert "selection" not in headroom_reason(found)
 
 
 def test_another_default_and_window(tmp_path):

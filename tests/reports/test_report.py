@@ -32,6 +32,7 @@ from blockpilot_rl.reports.plots import (
     plot_speedups,
 )
 from blockpilot_rl.reports.report import _sections, write_report
+from blockpilot_rl.reports.sentences import verdict_line
 from blockpilot_rl.reports.tables import (
     ablation_table,
     arms_table,
@@ -46,7 +47,6 @@ from blockpilot_rl.reports.tables import (
     speedup_table,
     summary_table,
     temperature_table,
-    verdict_line,
 )
 from tests.experiments.judged import judged
 from tests.synthetic import synthetic_table
@@ -206,13 +206,13 @@ def test_every_view_has_its_section(complete, tmp_path):
             "State groups",
             "-3.0% (-4.0, -2.0)",
             "paper&#39;s table" if written is text else "paper's table",
-            "Judged from logs",
+            "Off-policy evaluation",
             "at temperature 0",
             "at temperature 1",
             "+1.2% (-1.0, +3.0)",
             "30 prompts): mean speedup 1.610, +3.9% (+1.0, +7.0) over best fixed",
             "oracle cross-fitted on other samples, 30 prompts (90 rows)",
-            "+3.0% (+2.0, +4.0); naive there +9.7%",
+            "+3.0% (+2.0, +4.0); in-sample +9.7%",
             "judged on the other, the oracle gains +3.0% (+2.0, +4.0) over best fixed",
             "Note: too few prompts.",
             "a decode per label",
@@ -283,7 +283,7 @@ def test_the_tables_are_rectangular_and_in_order(comparison):
     assert names[0] == "default size (16)"
     assert names[1].startswith("best fixed (")
     assert names[-5:-1] == ["random", "guesser", "steady", "oracle"]
-    assert names[-1].startswith("oracle of one half on the other, ")
+    assert names[-1].startswith("oracle chosen on one half of the answer, ")
     shares = dict(zip(arms_table(comparison).columns, arms_table(comparison).rows[1], strict=True))
     assert shares["4"] == "100%"
     assert shares["8"] == "–"

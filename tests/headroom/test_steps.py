@@ -5,7 +5,7 @@ import pytest
 
 from blockpilot_rl.decoding.latency import LatencyProfile, SamplingCost
 from blockpilot_rl.decoding.replay import Trace
-from blockpilot_rl.headroom.step_rules import (
+from blockpilot_rl.headroom.steps import (
     Always,
     ConfidentPrefix,
     RecentAcceptance,
@@ -50,7 +50,7 @@ def schedules(emitted: np.ndarray, at: int = 0):
             yield [(at, action), *rest]
 
 
-@pytest.mark.parametrize("kind", ["of_blocks", "of_prefixes"])
+@pytest.mark.parametrize("kind", ["from_blocks", "from_prefixes"])
 @pytest.mark.parametrize("seed", range(5))
 def test_the_oracle_is_the_best_of_all_schedules(kind, seed):
     rng = np.random.default_rng(seed)
@@ -76,7 +76,7 @@ def test_the_oracle_is_the_best_of_all_schedules(kind, seed):
 def test_plain_decoding_reads_no_prompt():
     """Where drafting never pays, the oracle does not pay for the drafter's reading either."""
     hopeless = Trace(np.ones((5, 3), np.int16), np.zeros((5, 3), np.float16))
-    rounds = Rounds.of_blocks(padded([hopeless], [10]), PROFILE)
+    rounds = Rounds.from_blocks(padded([hopeless], [10]), PROFILE)
     plain = sum(1.0 + 0.01 * (10 + at) for at in range(5))
     np.testing.assert_allclose(rounds.oracle(), [plain])
     np.testing.assert_allclose(rounds.walk(Always(0)), [plain])
@@ -87,7 +87,7 @@ def test_a_fixed_size_takes_what_the_profile_predicts(arm):
     rng = np.random.default_rng(3)
     traces = [random_trace(rng, steps) for steps in (9, 4)]
     warm = [False, True]
-    walked = Rounds.of_blocks(padded(traces, [20, 7], warm), PROFILE).walk(Always(arm))
+    walked = Rounds.from_blocks(padded(traces, [20, 7], warm), PROFILE).walk(Always(arm))
     predicted = [
         PROFILE.decode_seconds(SIZES[arm], tokens, trace.trajectory(arm), sampled)
         for trace, tokens, sampled in zip(traces, (20, 7), warm, strict=True)
@@ -99,7 +99,7 @@ def test_sampling_a_prefix_costs_the_whole_draft_and_its_own_choices():
     """And noise up to the end of the last block that was drafted, not of what was verified."""
     trace = Trace(np.array([[1, 2, 2], [1, 1, 1]], np.int16), np.full((2, 3), 0.5, np.float16))
     greedy, warm = (
-        Rounds.of_prefixes(padded([trace], [10], [sampled]), PROFILE) for sampled in (False, True)
+        Rounds.from_prefixes(padded([trace], [10], [sampled]), PROFILE) for sampled in (False, True)
     )
     added = (warm.lines - greedy.lines)[0, :, 0]
     np.testing.assert_allclose(added, 0.1 + 2 * 0.05 + 0.2 + 0.07 * np.arange(4))
@@ -114,7 +114,7 @@ def test_a_prefix_costs_the_whole_draft_and_its_own_tokens():
         np.array([[1, 2, 4], [1, 1, 1], [1, 2, 2], [1, 1, 1]], np.int16),
         np.full((4, 3), 0.5, np.float16),
     )
-    rounds = Rounds.of_prefixes(padded([trace], [10]), PROFILE)
+    rounds = Rounds.from_prefixes(padded([trace], [10]), PROFILE)
     np.testing.assert_array_equal(rounds.emitted[0, 0], [1, 2, 3, 4])
     np.testing.assert_array_equal(rounds.emitted[0, 2], [1, 2, 2, 2])
     # Verifying 3 tokens lies halfway between 2 and 4.
@@ -141,7 +141,7 @@ def test_recent_acceptance_follows_the_text():
     easy, hard = np.array(SIZES), np.ones(3)
     accepted = np.where(np.arange(steps)[:, None] < steps // 2, easy, hard)
     trace = Trace(np.minimum(accepted, left).astype(np.int16), np.ones((steps, 3), np.float16))
-    rounds = Rounds.of_blocks(padded([trace], [10]), PROFILE)
+    rounds = Rounds.from_blocks(padded([trace], [10]), PROFILE)
     rule = RecentAcceptance(rounds, 0.8, (0.5, 0.5))
     chosen = []
 
@@ -166,7 +166,7 @@ def test_recent_acceptance_follows_the_text():
 def test_recent_acceptance_takes_the_best_expected_rate():
     """Leviathan et al. 2023, eq. 1: at rate 1/2 a block of 4 emits 1.875 tokens, of 2 1.5."""
     traces = padded([random_trace(np.random.default_rng(0), 6)], [10])
-    rounds = Rounds.of_blocks(traces, PROFILE)
+    rounds = Rounds.from_blocks(traces, PROFILE)
     rule = RecentAcceptance(rounds, 0.9, (1.0, 1.0))
     seconds = rounds.lines[0, :, 0] + rounds.lines[0, :, 1] * 12
     expected = int((np.array([1.0, 1.5, 1.875]) / seconds).argmax())
@@ -195,10 +195,10 @@ def test_fixed_sizes_lie_above_the_oracle_and_selection_keeps_rows():
     rng = np.random.default_rng(8)
     lengths = rng.integers(5, 60, size=30)
     traces = padded([random_trace(rng, int(n)) for n in lengths], [12] * 30, [True, False] * 15)
-    blocks = Rounds.of_blocks(traces, PROFILE)
+    blocks = Rounds.from_blocks(traces, PROFILE)
     oracle = blocks.oracle()
     for arm in range(3):
         assert (blocks.walk(Always(arm)) >= oracle - 1e-9).all()
     some = np.array([3, 17])
-    picked = Rounds.of_blocks(traces.select(some), PROFILE)
+    picked = Rounds.from_blocks(traces.select(some), PROFILE)
     np.testing.assert_allclose(picked.oracle(), oracle[some])
