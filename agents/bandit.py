@@ -143,6 +143,10 @@ class BanditAgent(Agent[B]):
         """Build the policy that takes the arm with the highest predicted reward."""
         return self._linear_policy(snapshot["weights"])
 
+    def rewind(self, snapshot: Snapshot) -> None:
+        """Go back to the weights of a snapshot."""
+        self.model = self._model_from(snapshot)
+
     def training_state(self) -> dict[str, Any]:
         """Everything that further training depends on."""
         return {
@@ -154,14 +158,20 @@ class BanditAgent(Agent[B]):
     def restore(self, state: dict[str, Any]) -> None:
         """Restore the result of `training_state`."""
         self.projection = Projection(**state["projection"])
-        self.model = self._new_model()
-        self.model.load_state_dict(state["model"])
+        self.model = self._model_from(state["model"])
         self._generator = torch.Generator()
         self._generator.set_state(state["generator"])
 
     def _new_model(self) -> RewardModel:
         """Create a model of the rewards that has seen nothing."""
         return RidgeModels(len(self.problem.arms), self.projection.width, self.hyperparams.alpha)
+
+    def _model_from(self, state: Snapshot) -> RewardModel:
+        """Create a model from its state; memory is allocated only if the shapes agree."""
+        with torch.device("meta"):
+            model = self._new_model()
+        model.load_state_dict({name: value.clone() for name, value in state.items()}, assign=True)
+        return model
 
     def _update(self, features: torch.Tensor, arms: torch.Tensor, rewards: torch.Tensor) -> None:
         """Learn from decisions `[n]`."""
@@ -178,8 +188,7 @@ class BanditAgent(Agent[B]):
 
     def _probabilities(self, states: np.ndarray) -> np.ndarray:
         """Probability of each arm as the bandit explores, `[n, arms]`."""
-        model = self._new_model()
-        model.load_state_dict(self._loop.used)
+        model = self._model_from(self._loop.used)
         generator = torch.Generator().manual_seed(self.seed)
         with torch.inference_mode():
             return self._explore(model, self.projection(states), generator).numpy()

@@ -293,8 +293,28 @@ class Agent(ABC, Generic[H]):
     def _load_model(self, folder: Path) -> None:
         """Read what `_save_model` wrote."""
         self.policy = BlockSizePolicy.from_pretrained((folder / "model").resolve())
+        self._check_shape(folder)
         if self._loop is not None:
             self._loop.load(folder)
+
+    def _check_shape(self, folder: Path) -> None:
+        """Check `agent.json` against the loaded policy before anything of its sizes is created.
+
+        Raises:
+            BlockPilotError: If they do not describe the same network.
+        """
+        config, problem = self.policy.config, self.problem
+        hidden = getattr(self.hyperparams, "hidden", config.hidden)
+        if (config.arms, config.state, config.hidden) != (problem.arms, problem.state, hidden):
+            raise BlockPilotError(
+                f"{folder / AGENT_FILE} does not fit the policy in {folder / 'model'}: their arms, "
+                "states or hidden layers differ; train the agent again"
+            )
+
+    @property
+    def diverged(self) -> bool:
+        """Whether its training has diverged, so that it is the best candidate before that."""
+        return self._loop is not None and self._loop.diverged_at is not None
 
     def _policy_config(self, hidden: Sequence[int] = (), activation: str = "relu") -> PolicyConfig:
         problem = self.problem

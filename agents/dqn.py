@@ -14,9 +14,11 @@ from blockpilot_rl.agents.hyperparameters import require
 from blockpilot_rl.agents.monitor import Monitor
 from blockpilot_rl.agents.sb3 import SB3Agent, SB3Hyperparams
 from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.sweeps.table import Sweep
 
-REPLAY_FILE = "replay_buffer.pkl"
+REPLAY_FILE = "replay_buffer.pt"
 MAX_BUFFER_BYTES = 40 * 2**20
+_REPLAYED = ("observations", "actions", "rewards", "dones")
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,15 @@ class DQNAgent(SB3Agent[DQNHyperparams]):
         """Episodes between two entries in the curves of Stable-Baselines3."""
         return self.eval_freq
 
+    def attach(self, train: Sweep, monitor: Monitor) -> None:
+        """Connect the model to an environment that has seen `num_timesteps` decisions."""
+        if self.model.replay_buffer is None:
+            raise BlockPilotError(
+                "release 0.1 saved this dqn agent, and its replay_buffer.pkl could run code: it "
+                "can be exported but not trained further; train it again"
+            )
+        super().attach(train, monitor)
+
     def advance(self, until: int, monitor: Monitor) -> None:
         """Train until `num_timesteps` is at least `until`."""
         self.model.planned_timesteps = self.hyperparams.n_timesteps
@@ -128,14 +139,28 @@ class DQNAgent(SB3Agent[DQNHyperparams]):
 
     def _save_model(self, folder: Path) -> None:
         super()._save_model(folder)
-        self.model.save_replay_buffer(folder / REPLAY_FILE)
+        buffer = self.model.replay_buffer
+        if buffer is None:
+            return
+        used = slice(None) if buffer.full else slice(buffer.pos)
+        arrays = {name: torch.from_numpy(getattr(buffer, name)[used].copy()) for name in _REPLAYED}
+        torch.save({**arrays, "pos": buffer.pos, "full": buffer.full}, folder / REPLAY_FILE)
 
     def _load_model(self, folder: Path) -> None:
         super()._load_model(folder)
         path = folder / REPLAY_FILE
+        if not path.exists() and path.with_suffix(".pkl").exists():
+            # Release 0.1 pickled the buffer, and reading a pickle can run code.
+            self.model.replay_buffer = None
+            return
         try:
-            self.model.load_replay_buffer(path)
-        # A damaged pickle can raise anything.
+            saved = torch.load(path, map_location="cpu", weights_only=True)
+            buffer = self.model.replay_buffer
+            rows = len(saved["rewards"])
+            for name in _REPLAYED:
+                getattr(buffer, name)[:rows] = saved[name].numpy()
+            buffer.pos, buffer.full = int(saved["pos"]), bool(saved["full"])
+        # A damaged archive can raise any error and hold any value.
         except Exception as error:
             raise BlockPilotError(
                 f"{path} is missing or corrupt ({type(error).__name__}); train the agent again"

@@ -107,7 +107,9 @@ class Monitor:
         log_folder: Where to write TensorBoard events; None writes none.
         on_progress: Called with the steps done and the steps planned at each evaluation.
         on_score: Called with the steps done and the score at each evaluation; may raise to end
-            the learning.
+            the training.
+        on_checkpoint: Called with the agent and the steps planned at each checkpoint.
+        save_freq: Steps between two checkpoints; None takes none.
 
     Attributes:
         log_folder: The same.
@@ -121,13 +123,17 @@ class Monitor:
         log_folder: Path | None = None,
         on_progress: Callable[[int, int], None] | None = None,
         on_score: Callable[[int, Score], None] | None = None,
+        on_checkpoint: Callable[[Any, int], None] | None = None,
+        save_freq: int | None = None,
     ) -> None:
         self.log_folder = log_folder
         self.history: list[tuple[int, Score]] = []
         self.result: Score | None = None
         self.notes: list[str] = []
         self._on_progress = on_progress
+        self.save_freq = save_freq
         self._on_score = on_score
+        self._on_checkpoint = on_checkpoint
         self._writer = None if log_folder is None else SummaryWriter(str(log_folder))
 
     def evaluate(self, agent: Scored, validation: Sweep, step: int, total: int) -> float:
@@ -177,6 +183,16 @@ class Monitor:
             metrics = {f"validation/{name}": getattr(self.result, name) for name in _CURVES}
             for summary in hparams(plain, metrics):
                 self._writer._get_file_writer().add_summary(summary)
+
+    def checkpoint(self, agent: Scored, total: int) -> None:
+        """Pass the agent on to be saved while it trains.
+
+        Args:
+            agent: The agent.
+            total: Steps planned.
+        """
+        if self._on_checkpoint is not None:
+            self._on_checkpoint(agent, total)
 
     def scalar(self, name: str, value: float, step: int) -> None:
         """Write a further number to TensorBoard."""

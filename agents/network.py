@@ -125,6 +125,10 @@ class NetworkAgent(Agent[N]):
         policy.load_state_dict(snapshot)
         return policy.eval()
 
+    def rewind(self, snapshot: Snapshot) -> None:
+        """Go back to the weights of a snapshot, with a new optimizer."""
+        self._set_network(self.policy_from(snapshot))
+
     def training_state(self) -> dict[str, Any]:
         """Everything that further training depends on."""
         return {

@@ -138,6 +138,11 @@ class NeuralLinearAgent(BanditAgent[NeuralLinearHyperparams]):
             self.projection.scale,
         )
 
+    def rewind(self, snapshot: Snapshot) -> None:
+        """Go back to the weights of a snapshot, with a new optimizer."""
+        super().rewind(snapshot)
+        self._optimizer = self._new_optimizer()
+
     def training_state(self) -> dict[str, Any]:
         """Everything that further training depends on."""
         return {

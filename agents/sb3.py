@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import json
 import random
+import zipfile
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +27,7 @@ from blockpilot_rl.agents.hyperparameters import require, require_network
 from blockpilot_rl.agents.monitor import Monitor
 from blockpilot_rl.agents.optimizer import BiasSparingAdamW
 from blockpilot_rl.agents.training_loop import Snapshot, TrainingLoop
+from blockpilot_rl.envs.one_step import state_space
 from blockpilot_rl.envs.vector import BlockSizeVecEnv
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.policies.config import ACTIVATIONS
@@ -134,26 +138,9 @@ class SB3Agent(Agent[S]):
     def initialize(self, train: Sweep) -> None:
         """Create an untrained model."""
         self.decisions = DecisionLog()
-        settings = self.hyperparams
         self._random_state: dict[str, Any] | None = None
         with self._own_randomness():
-            self.model = self.Model(
-                "MlpPolicy",
-                self._environment(train),
-                seed=self.seed,
-                device=self.device,
-                gamma=1.0,
-                learning_rate=settings.learning_rate,
-                max_grad_norm=settings.max_grad_norm,
-                policy_kwargs={
-                    "net_arch": list(settings.hidden),
-                    "activation_fn": ACTIVATIONS[settings.activation],
-                    "features_extractor_class": Standardise,
-                    "optimizer_class": BiasSparingAdamW,
-                    "optimizer_kwargs": {"weight_decay": settings.weight_decay},
-                },
-                **self._settings(),
-            )
+            self.model = self._new_model()
         mean, scale = standardisation(self.problem.states(train))
         for module in self.model.policy.modules():
             if isinstance(module, Standardise):
@@ -209,13 +196,21 @@ class SB3Agent(Agent[S]):
             snapshot[f"{self.scaler_prefix}.scale"],
         )
 
+    def rewind(self, snapshot: Snapshot) -> None:
+        """Go back to the weights of a snapshot, with a new optimizer state."""
+        self.num_timesteps = self.model.num_timesteps
+        self.model.policy.load_state_dict(snapshot)
+        self.model.policy.optimizer.state.clear()
+
     def training_state(self) -> dict[str, Any]:
-        """The random state, which `last_model.zip` does not hold."""
+        """The random state; `last_model.zip` holds the weights and the optimizer."""
         space = self.model.action_space.np_random.bit_generator.state
         return {"random": self._random_state, "action_space": space}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore the result of `training_state`."""
+        with _callers_randomness():
+            self.model = self._new_model()
         self._random_state = state["random"]
         self.model.action_space.np_random.bit_generator.state = state["action_space"]
 
@@ -235,6 +230,33 @@ class SB3Agent(Agent[S]):
     def _fit(self, train: Sweep, validation: Sweep, monitor: Monitor, until: int) -> None:
         self._loop.run(train, validation, monitor, until)
 
+    def _new_model(self) -> Any:
+        """Create a model without an environment, as Stable-Baselines3 does to load one."""
+        settings = self.hyperparams
+        model = self.Model(
+            "MlpPolicy",
+            None,
+            seed=self.seed,
+            device=self.device,
+            gamma=1.0,
+            learning_rate=settings.learning_rate,
+            max_grad_norm=settings.max_grad_norm,
+            policy_kwargs={
+                "net_arch": list(settings.hidden),
+                "activation_fn": ACTIVATIONS[settings.activation],
+                "features_extractor_class": Standardise,
+                "optimizer_class": BiasSparingAdamW,
+                "optimizer_kwargs": {"weight_decay": settings.weight_decay},
+            },
+            _init_setup_model=False,
+            **self._settings(),
+        )
+        model.observation_space = state_space(self.problem.state.width)
+        model.action_space = spaces.Discrete(len(self.problem.arms))
+        model.n_envs = settings.n_envs
+        model._setup_model()
+        return model
+
     def _environment(self, train: Sweep) -> BlockSizeVecEnv:
         plain = self.hyperparams.reward_baseline == "none"
         return BlockSizeVecEnv(
@@ -248,14 +270,13 @@ class SB3Agent(Agent[S]):
     @contextmanager
     def _own_randomness(self) -> Iterator[None]:
         """Swap the agent's random state into the global generators that SB3 draws from."""
-        callers = _global_random_state()
-        if self._random_state is not None:
-            _set_global_random_state(self._random_state)
-        try:
-            yield
-        finally:
-            self._random_state = _global_random_state()
-            _set_global_random_state(callers)
+        with _callers_randomness():
+            if self._random_state is not None:
+                _set_global_random_state(self._random_state)
+            try:
+                yield
+            finally:
+                self._random_state = _global_random_state()
 
     def _save_model(self, folder: Path) -> None:
         super()._save_model(folder)
@@ -266,18 +287,18 @@ class SB3Agent(Agent[S]):
         self.model.policy.load_state_dict(now)
 
     def _load_model(self, folder: Path) -> None:
+        super()._load_model(folder)
         path = folder / LAST_FILE
-        callers = _global_random_state()
         try:
-            self.model = self.Model.load(path, device=self.device)
-        # A damaged archive fails in as many ways as Stable-Baselines3 and torch have readers.
+            parameters, counters = read_sb3_archive(path)
+            self.model.set_parameters(parameters, device=self.device)
+            for name, value in counters.items():
+                setattr(self.model, name, value)
+        # A damaged archive can raise any error and hold any value.
         except Exception as error:
             raise BlockPilotError(
                 f"{path} is missing or corrupt ({type(error).__name__}); train the agent again"
             ) from error
-        finally:
-            _set_global_random_state(callers)
-        super()._load_model(folder)
 
 
 class _LogDecisions(BaseCallback):
@@ -293,6 +314,56 @@ class _LogDecisions(BaseCallback):
         rows, arms, _ = env.decided
         self._agent.decisions.append(rows, arms, self._agent.propensities(self.locals, arms))
         return True
+
+
+def read_sb3_archive(path: Path) -> tuple[dict[str, Any], dict[str, int | float]]:
+    """Read a model that Stable-Baselines3 saved, without running code that the file may hold.
+
+    Stable-Baselines3 unpickles some entries of the archive. Here only tensors and plain numbers are
+    read; everything else follows from the agent's hyperparameters.
+
+    Args:
+        path: The archive.
+
+    Returns:
+        The state dicts by name, and the counters that training continues from.
+
+    Raises:
+        Exception: Many kinds, if the archive is damaged.
+    """
+    with zipfile.ZipFile(path) as archive:
+        # Stable-Baselines3 stores without compression, so larger sizes are not genuine.
+        if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
+            raise ValueError("the archive is compressed")
+        parameters = {
+            name: torch.load(
+                io.BytesIO(archive.read(f"{name}.pth")), map_location="cpu", weights_only=True
+            )
+            for name in _PARAMETERS
+        }
+        data = json.loads(archive.read("data"))
+    counters = {name: kind(data[name]) for name, kind in _COUNTERS.items() if name in data}
+    return parameters, counters
+
+
+_PARAMETERS = ("policy", "policy.optimizer")
+_COUNTERS: dict[str, Callable[[Any], int | float]] = {
+    "num_timesteps": int,
+    "_n_updates": int,
+    "_episode_num": int,
+    "_n_calls": int,
+    "exploration_rate": float,
+}
+
+
+@contextmanager
+def _callers_randomness() -> Iterator[None]:
+    """Restore the global generators afterwards."""
+    callers = _global_random_state()
+    try:
+        yield
+    finally:
+        _set_global_random_state(callers)
 
 
 def _global_random_state() -> dict[str, Any]:

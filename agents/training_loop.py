@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,13 +10,21 @@ import numpy as np
 import torch
 
 from blockpilot_rl.agents.monitor import Monitor, Scored
-from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import Sweep
 
 TRAINING_FILE = "training.pt"
 
 Snapshot = dict[str, torch.Tensor]
+
+
+# How errors of torch and Stable-Baselines3 describe numbers that are not finite.
+_NOT_FINITE = re.compile(r"\bnan\b|\binf\b|invalid values|not positive-definite|converge", re.I)
+
+
+class DivergedError(BlockPilotError):
+    """Training has diverged before there was a candidate to keep."""
 
 
 class StepLearner(Scored, Protocol):
@@ -48,6 +57,9 @@ class StepLearner(Scored, Protocol):
     def policy_from(self, snapshot: Snapshot) -> BlockSizePolicy:
         """Build the greedy policy of a snapshot."""
 
+    def rewind(self, snapshot: Snapshot) -> None:
+        """Go back to the weights of a snapshot after training has diverged."""
+
     def training_state(self) -> dict[str, Any]:
         """Everything that further training depends on, as tensors and plain values."""
 
@@ -71,30 +83,50 @@ class TrainingLoop:
         best: Weights of the best candidate; None before the first.
         best_reward: Its mean speedup on the validation split.
         used: Weights of the candidate that the agent's policy is built from.
+        diverged_at: Steps after which training diverged; None if it did not.
     """
 
     best: Snapshot | None
     best_reward: float
     used: Snapshot
+    diverged_at: int | None = None
 
     def __init__(self, agent: StepLearner) -> None:
         self._agent = agent
 
     def run(self, train: Sweep, validation: Sweep, monitor: Monitor, until: int) -> None:
-        """Train until `num_timesteps` reaches `until`; from the beginning if it is 0."""
+        """Train until `num_timesteps` reaches `until`, from scratch if it is 0.
+
+        If training diverges, the best candidate is kept and the monitor gets a note.
+
+        Raises:
+            BlockPilotError: If training diverges before there is a candidate, or has diverged
+                earlier.
+        """
         agent = self._agent
         if agent.num_timesteps == 0:
-            self.best, self.best_reward = None, -np.inf
+            self.best, self.best_reward, self.diverged_at = None, -np.inf, None
             agent.initialize(train)
+        if self.diverged_at is not None:
+            raise BlockPilotError(
+                f"the training of this {agent.algorithm} agent diverged after {self.diverged_at} "
+                "steps and cannot be resumed; train it again with a lower learning rate"
+            )
         agent.attach(train, monitor)
         reward = -np.inf
         while agent.num_timesteps < until:
-            due = (agent.num_timesteps // agent.eval_freq + 1) * agent.eval_freq
-            agent.advance(min(due, until), monitor)
-            self._use(agent.snapshot())
-            reward = monitor.evaluate(agent, validation, agent.num_timesteps, until)
+            due = _next_multiple(agent.num_timesteps, agent.eval_freq)
+            save = _next_multiple(agent.num_timesteps, monitor.save_freq or until)
+            problem = self._advance(min(due, save, until), validation, monitor)
+            if problem is not None:
+                self._keep_best(problem, monitor)
+                return
+            if agent.num_timesteps >= min(due, until):
+                reward = monitor.evaluate(agent, validation, agent.num_timesteps, until)
             if agent.num_timesteps >= due and reward > self.best_reward:
                 self.best, self.best_reward = self.used, reward
+            if save <= agent.num_timesteps < until:
+                monitor.checkpoint(agent, until)
         if self.best is not None and reward <= self.best_reward:
             self._use(self.best)
 
@@ -104,6 +136,7 @@ class TrainingLoop:
             "best": self.best,
             "best_reward": self.best_reward,
             "used": self.used,
+            "diverged_at": self.diverged_at,
             "learner": self._agent.training_state(),
         }
         torch.save(state, folder / TRAINING_FILE)
@@ -118,7 +151,7 @@ class TrainingLoop:
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
             self.best, self.best_reward = state["best"], state["best_reward"]
-            self.used = state["used"]
+            self.used, self.diverged_at = state["used"], state.get("diverged_at")
             self._agent.restore(state["learner"])
         # A damaged archive can raise any error and hold any value.
         except Exception as error:
@@ -126,6 +159,41 @@ class TrainingLoop:
                 f"{path} is missing or corrupt ({type(error).__name__}); train the agent again"
             ) from error
 
+    def _advance(self, until: int, validation: Sweep, monitor: Monitor) -> str | None:
+        """Train, and use the new weights; if training has diverged, return how."""
+        agent = self._agent
+        try:
+            agent.advance(until, monitor)
+        except (ValueError, RuntimeError) as error:
+            if not _NOT_FINITE.search(str(error)):
+                raise
+            return one_line(error)
+        snapshot = agent.snapshot()
+        for name, weights in snapshot.items():
+            if not bool(weights.isfinite().all()):
+                return f"{name} is not finite"
+        self._use(snapshot)
+        if not agent.policy.usable(agent.problem.states(validation)).all():
+            return "scores overflow"
+        return None
+
+    def _keep_best(self, problem: str, monitor: Monitor) -> None:
+        """End training that has diverged with the best candidate."""
+        agent = self._agent
+        what = f"the training of {agent.algorithm} diverged after {agent.num_timesteps} steps"
+        remedy = "try a lower learning rate"
+        if self.best is None:
+            raise DivergedError(f"{what}, before its first evaluation ({problem}); {remedy}")
+        agent.rewind(self.best)
+        self.diverged_at = agent.num_timesteps
+        self._use(self.best)
+        monitor.note(f"{what} ({problem}); the best candidate so far is kept; {remedy}")
+
     def _use(self, snapshot: Snapshot) -> None:
         self.used = snapshot
         self._agent.policy = self._agent.policy_from(snapshot)
+
+
+def _next_multiple(steps: int, period: int) -> int:
+    """The first multiple of a period above a number of steps."""
+    return (steps // period + 1) * period

@@ -6,6 +6,7 @@ reads, the pair it was trained on, and the fixed size it falls back to.
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from huggingface_hub import HfApi, snapshot_download
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -185,8 +186,12 @@ class BlockSizePolicy(nn.Module):
         """Write `config.json`, `model.safetensors` and a model card, atomically.
 
         Raises:
-            BlockPilotError: If the folder holds files and `overwrite` is not set.
+            BlockPilotError: If the folder holds files and `overwrite` is not set, it cannot be
+                written, or a weight is not finite.
         """
+        problem = self._problem()
+        if problem is not None:
+            raise BlockPilotError(f"the policy is not saved: {problem}")
         with atomic_directory(folder, overwrite=overwrite) as partial:
             write_json(partial / "config.json", self.config.to_dict())
             save_file(
@@ -208,15 +213,25 @@ class BlockSizePolicy(nn.Module):
         """
         folder = _resolve(name)
         config = PolicyConfig.load(folder / "config.json")
-        policy = cls(config)
         weights = folder / "model.safetensors"
         try:
-            policy.load_state_dict(load_file(weights))
+            problem = _wrong_shape(config, weights)
+            if problem is None:
+                policy = cls(config)
+                policy.load_state_dict(load_file(weights))
+                problem = policy._problem()
         except (OSError, SafetensorError, RuntimeError) as error:
-            raise BlockPilotError(
-                f"policy weights {weights} are corrupt: {one_line(error)}"
-            ) from error
+            problem = one_line(error)
+        if problem is not None:
+            raise BlockPilotError(f"policy weights {weights} are corrupt: {problem}")
         return policy.eval()
+
+    def _problem(self) -> str | None:
+        """Describe a weight that is no valid number, if there is one."""
+        for name, weights in self.state_dict().items():
+            if not bool(weights.isfinite().all()):
+                return f"{name} holds a number that is not finite"
+        return None if bool((self.scale > 0).all()) else "scale is not positive"
 
     def push_to_hub(self, repo_id: str, folder: str | Path, *, private: bool = False) -> None:
         """Upload a saved policy to the Hugging Face hub.
@@ -236,6 +251,29 @@ def _zero_linear(inputs: int, outputs: int) -> nn.Linear:
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
     return layer
+
+
+def _wrong_shape(config: PolicyConfig, weights: Path) -> str | None:
+    """Compare the shapes in a weights file's header with a config, before memory is allocated.
+
+    Returns:
+        The first difference; None if there is none.
+    """
+    widths = (config.state.width, *config.hidden, len(config.arms))
+    expected = {"mean": [widths[0]], "scale": [widths[0]]}
+    for layer, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
+        # Activations take the odd numbers.
+        expected[f"net.{2 * layer}.weight"] = [outputs, inputs]
+        expected[f"net.{2 * layer}.bias"] = [outputs]
+    with safe_open(weights, "pt") as file:
+        found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            return (
+                f"config.json gives {name} the shape {expected.get(name)}, the file has "
+                f"{found.get(name)}"
+            )
+    return None
 
 
 def _resolve(name: str | Path) -> Path:

@@ -130,7 +130,7 @@ def test_steps_must_be_positive(tables):
         ("linucb", "training.pt"),
         ("linucb", "decisions.parquet"),
         ("ppo", "last_model.zip"),
-        ("dqn", "replay_buffer.pkl"),
+        ("dqn", "replay_buffer.pt"),
     ],
 )
 @pytest.mark.parametrize("content", [None, b"PK nonsense"])

@@ -176,7 +176,7 @@ def test_the_discount_and_the_target_network_have_no_effect(tables):
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-@pytest.mark.parametrize("name", ["last_model.zip", "training.pt", "replay_buffer.pkl"])
+@pytest.mark.parametrize("name", ["last_model.zip", "training.pt", "replay_buffer.pt"])
 def test_a_damaged_file_of_a_run_is_named(learned, tmp_path, name):
     learned["dqn"].save(tmp_path)
     file = tmp_path / name

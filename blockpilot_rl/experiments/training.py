@@ -1,0 +1,406 @@
+"""Training of one agent, or a search for its hyperparameters, in a run folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from blockpilot_rl.agents import (
+    ALGORITHMS,
+    Agent,
+    Monitor,
+    Score,
+    Yardstick,
+    load_agent,
+    make_agent,
+)
+from blockpilot_rl.agents.hyperparameters import resolve_alias, to_dict
+from blockpilot_rl.agents.tuning import Tuned, TuningConfig, tune
+from blockpilot_rl.decoding.state import DEFAULT_GROUPS
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.experiments.run_folder import (
+    ARGUMENTS_FILE,
+    CHECKPOINT_FOLDER,
+    bundled_or,
+    create_run_folder,
+    is_unfinished,
+    read_arguments,
+    read_progress,
+    read_provenance,
+    save_checkpoint,
+    write_arguments,
+    write_evaluations,
+    write_provenance,
+    write_yaml,
+)
+from blockpilot_rl.files import check_output, locked, remove_leftovers, writing
+from blockpilot_rl.options import check_options, option
+from blockpilot_rl.progress import ProgressCallback, no_progress
+from blockpilot_rl.provenance import sha256_file
+from blockpilot_rl.sweeps.selection import check_temperature, select_arms, select_temperature
+from blockpilot_rl.sweeps.table import Sweep
+
+Trainable = Agent[Any] | Yardstick
+
+
+@dataclass(frozen=True)
+class TrainAgentConfig:
+    """How to train one agent.
+
+    Raises:
+        BlockPilotError: If a value is not allowed, or contradicts the agent to continue from.
+    """
+
+    algo: str = option("ppo", help=f"algorithm: {', '.join(ALGORITHMS)}")
+    n_timesteps: int | None = option(
+        None,
+        aliases=["-n"],
+        metavar="N",
+        minimum=1,
+        help="decisions to learn from (default: the algorithm's)",
+    )
+    log_folder: str = option("logs", aliases=["-f"], metavar="DIR", help="parent of run folders")
+    seed: int = option(0, help="random seed")
+    hyperparams: Mapping[str, Any] = option(default_factory=dict, help="hyperparameters to replace")
+    tensorboard_log: str | None = option(
+        None,
+        aliases=["-tb"],
+        metavar="DIR",
+        help="folder of TensorBoard events (default: the run folder)",
+    )
+    state_groups: tuple[str, ...] = option(DEFAULT_GROUPS, help="state groups to read, in order")
+    arms: tuple[int, ...] | None = option(
+        None, help="block sizes to choose from, 1 (plain decoding) first (default: all recorded)"
+    )
+    window: int | None = option(
+        None,
+        metavar="K",
+        help="choose among plain decoding and the recorded block sizes within K of the drafter's "
+        "training size, as the paper does, instead of --arms",
+    )
+    temperature: float | str | None = option(
+        None, metavar="T", help="use the rows of one sampling temperature, or all"
+    )
+    trained_agent: str | None = option(
+        None,
+        aliases=["-i"],
+        metavar="RUN",
+        help="run folder to continue: a finished run is trained for --n-timesteps further steps in "
+        "a new folder, with its settings; an unfinished run is finished in its own folder",
+    )
+    device: str = option("cpu", help="where to train networks")
+    eval_freq: int | None = option(
+        None,
+        metavar="N",
+        help="decisions between evaluations on the validation prompts (default: the algorithm's)",
+    )
+    save_freq: int | None = option(
+        None,
+        metavar="N",
+        help="steps between checkpoints, from which an interrupted run is finished with -i; -1 "
+        "saves none (default: at every evaluation)",
+    )
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_options(self)
+        check_temperature(self.temperature)
+        if self.save_freq is not None and self.save_freq != -1 and self.save_freq < 1:
+            raise BlockPilotError(f"save_freq must be at least 1, or -1, got {self.save_freq}")
+        if self.trained_agent is not None:
+            self._refuse(_SETTINGS_OF_A_RUN, "a continued run keeps its settings")
+
+    def _refuse(self, names: tuple[str, ...], why: str) -> None:
+        """Refuse options that would have no effect."""
+        for name in names:
+            if getattr(self, name) != _default(name):
+                raise BlockPilotError(f"{why}; leave out --{_FLAGS.get(name, name)}")
+
+    def all_hyperparams(self) -> dict[str, Any]:
+        """The hyperparameters to replace, options of their own included."""
+        options = {"n_timesteps": self.n_timesteps, "eval_freq": self.eval_freq}
+        given = {name: value for name, value in options.items() if value is not None}
+        return {**self.hyperparams, **given}
+
+
+_FLAGS = {
+    "state_groups": "features",
+    "eval_freq": "eval-freq",
+    "n_timesteps": "n-timesteps",
+    "log_folder": "log-folder",
+    "tensorboard_log": "tensorboard-log",
+    "save_freq": "save-freq",
+}
+_SETTINGS_OF_A_RUN = ("seed", "hyperparams", "state_groups", "arms", "window", "eval_freq")
+_SETTINGS_OF_AN_UNFINISHED_RUN = (
+    "n_timesteps",
+    "log_folder",
+    "tensorboard_log",
+    "temperature",
+    "save_freq",
+)
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A finished training.
+
+    Attributes:
+        folder: The run folder.
+        agent: The trained agent.
+        score: Its score on the validation prompts.
+        notes: Remarks that a reader of the results must know.
+        selection_note: Which rows of the sweep were used, if nobody selected them.
+    """
+
+    folder: Path
+    agent: Trainable
+    score: Score
+    notes: list[str]
+    selection_note: str | None = None
+
+
+@dataclass(frozen=True)
+class TunedRun:
+    """A finished hyperparameter search.
+
+    Attributes:
+        folder: The run folder.
+        tuned: The best hyperparameters and the study.
+    """
+
+    folder: Path
+    tuned: Tuned
+
+
+def train_agent(
+    sweep: Sweep | str | Path | None = None,
+    config: TrainAgentConfig | None = None,
+    *,
+    progress: ProgressCallback | None = None,
+) -> TrainedRun:
+    """Train one agent on the training prompts of a recorded sweep.
+
+    The run folder `LOG_FOLDER/ALGO/BlockSize-v0_N` holds the model, its settings, its scores on the
+    validation prompts and TensorBoard events. While training, it holds a checkpoint, from which an
+    interrupted run is finished by naming its folder as `trained_agent`; it then ends as if it had
+    never been interrupted.
+
+    Args:
+        sweep: The sweep or its folder; None for the one of the run that is continued, or the
+            bundled one.
+        config: What to train and how.
+        progress: Called with the algorithm, the steps done and the steps planned.
+
+    Raises:
+        BlockPilotError: If an option, the sweep or a hyperparameter is invalid, a file cannot be
+            written, or training diverges before the first evaluation.
+    """
+    config = config or TrainAgentConfig()
+    unfinished = config.trained_agent is not None and is_unfinished(Path(config.trained_agent))
+    if unfinished:
+        return _finish(sweep, config, progress or no_progress)
+    agent, sweep, config = _prepare(sweep, config)
+    rows = _select(sweep, config, agent)
+    if config.tensorboard_log is not None:
+        check_output(Path(config.tensorboard_log) / config.algo / "events")
+    folder = create_run_folder(config.log_folder, config.algo)
+    with locked(folder):
+        write_yaml(folder / "config.yml", to_dict(agent.hyperparams))
+        write_provenance(folder, rows.source, rows.train, rows.validation)
+        write_arguments(folder, _arguments(rows.source, config))
+        return _train(folder, agent, rows, config, progress or no_progress)
+
+
+def tune_agent(
+    sweep: Sweep | str | Path | None,
+    config: TrainAgentConfig,
+    tuning: TuningConfig,
+    *,
+    progress: ProgressCallback | None = None,
+) -> TunedRun:
+    """Search the hyperparameters of an agent with Optuna on the validation prompts.
+
+    Args:
+        sweep: The sweep or its folder; None for the bundled one.
+        config: What to train; its hyperparameters are not searched.
+        tuning: How to search.
+        progress: Called with the number of finished trials.
+
+    Raises:
+        BlockPilotError: If an option, the sweep, a hyperparameter or the study is invalid.
+    """
+    report = progress or no_progress
+    agent, sweep, config = _prepare(sweep, config)
+    rows = _select(sweep, config, agent)
+    tuned = tune(
+        config.algo,
+        rows.train,
+        rows.validation,
+        tuning,
+        seed=config.seed,
+        state_groups=config.state_groups,
+        fixed=config.all_hyperparams(),
+        device=config.device,
+        on_trial=lambda done: report(f"{config.algo}: trials", done, tuning.n_trials),
+    )
+    folder = create_run_folder(config.log_folder, config.algo, "optimize")
+    write_arguments(folder, {**_arguments(rows.source, config), **dataclasses.asdict(tuning)})
+    tuned.save(folder)
+    return TunedRun(folder, tuned)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Rows of a sweep to learn from and to select on."""
+
+    source: Path | None
+    train: Sweep
+    validation: Sweep | None
+    note: str | None = field(default=None)
+
+
+def _prepare(
+    sweep: Sweep | str | Path | None, config: TrainAgentConfig
+) -> tuple[Trainable, Sweep | str | Path | None, TrainAgentConfig]:
+    """Create the agent, or load the one to continue with the sweep and temperature of its run."""
+    if config.trained_agent is None:
+        agent: Trainable = make_agent(
+            config.algo,
+            seed=config.seed,
+            state_groups=config.state_groups,
+            hyperparams=config.all_hyperparams(),
+            device=config.device,
+        )
+        return agent, sweep, config
+    run = Path(config.trained_agent)
+    agent = load_agent(run, config.device)
+    if agent.algorithm != config.algo and config.algo != "reward-regression":
+        raise BlockPilotError(
+            f"{run} holds a {agent.algorithm}, not a {config.algo}; give --algo {agent.algorithm}"
+        )
+    saved = read_arguments(run)
+    if config.temperature is None:
+        config = dataclasses.replace(config, temperature=saved.get("temperature"))
+    return agent, saved.get("sweep") if sweep is None else sweep, config
+
+
+def _select(sweep: Sweep | str | Path | None, config: TrainAgentConfig, agent: Trainable) -> _Rows:
+    source = None if isinstance(sweep, Sweep) else bundled_or(sweep)
+    table = sweep if isinstance(sweep, Sweep) else Sweep.load(sweep)
+    table, note = select_temperature(table, config.temperature)
+    if config.trained_agent is None:
+        table = select_arms(table, config.arms, config.window)
+    else:
+        table = table.select_arms(agent.problem.arms)
+    table.metadata.state.columns(agent.state_groups)
+    has_validation = (table.rows["split"] == "validation").any()
+    validation = table.split("validation") if has_validation else None
+    return _Rows(source, table.split("train"), validation, note)
+
+
+def _train(
+    folder: Path,
+    agent: Trainable,
+    rows: _Rows,
+    config: TrainAgentConfig,
+    progress: ProgressCallback,
+    *,
+    from_checkpoint: bool = False,
+) -> TrainedRun:
+    """Train an agent in its run folder and write the results."""
+    with _monitor(folder, agent, config, progress) as monitor:
+        steps = config.n_timesteps if config.trained_agent is not None else None
+        if from_checkpoint:
+            steps = read_progress(folder, monitor) - agent.num_timesteps
+        agent.learn(
+            rows.train,
+            rows.validation,
+            monitor,
+            total_timesteps=steps,
+            reset_num_timesteps=config.trained_agent is None and not from_checkpoint,
+        )
+    write_evaluations(folder, monitor)
+    with writing(folder):
+        agent.save(folder)
+        shutil.rmtree(folder / CHECKPOINT_FOLDER, ignore_errors=True)
+    assert monitor.result is not None
+    return TrainedRun(folder, agent, monitor.result, monitor.notes, rows.note)
+
+
+def _finish(
+    sweep: Sweep | str | Path | None, config: TrainAgentConfig, progress: ProgressCallback
+) -> TrainedRun:
+    """Finish a run whose training was interrupted, in its own folder."""
+    assert config.trained_agent is not None
+    folder = Path(config.trained_agent)
+    config._refuse(_SETTINGS_OF_AN_UNFINISHED_RUN, f"{folder} is unfinished and keeps its settings")
+    own_sweep, own = _from_arguments(read_arguments(folder), folder)
+    if (
+        resolve_alias(config.algo, own.hyperparams)[0]
+        != resolve_alias(own.algo, own.hyperparams)[0]
+    ):
+        raise BlockPilotError(
+            f"{folder} holds a {own.algo}, not a {config.algo}; give --algo {own.algo}"
+        )
+    own = dataclasses.replace(own, device=config.device)
+    with locked(folder):
+        remove_leftovers([folder / CHECKPOINT_FOLDER, folder / "model"])
+        agent, source, own = _prepare(own_sweep if sweep is None else sweep, own)
+        checkpoint = folder / CHECKPOINT_FOLDER
+        from_checkpoint = checkpoint.is_dir()
+        if from_checkpoint:
+            agent = load_agent(checkpoint, own.device)
+        rows = _select(source, own, agent)
+        _check_same_sweep(folder, rows.source)
+        return _train(folder, agent, rows, own, progress, from_checkpoint=from_checkpoint)
+
+
+def _check_same_sweep(folder: Path, source: Path | None) -> None:
+    """Refuse to finish a run on other data than it was started on."""
+    begun_on = read_provenance(folder).get("sweep", {}).get("sha256")
+    if begun_on is None or source is None:
+        return
+    if sha256_file(source / "sweep.parquet") != begun_on:
+        raise BlockPilotError(
+            f"{folder} was started on another sweep than {source} holds now; restore that sweep, "
+            "or train the agent again"
+        )
+
+
+@contextmanager
+def _monitor(
+    folder: Path, agent: Trainable, config: TrainAgentConfig, progress: ProgressCallback
+) -> Iterator[Monitor]:
+    events = folder
+    if config.tensorboard_log is not None:
+        events = Path(config.tensorboard_log) / config.algo / folder.name
+    save_freq = config.save_freq
+    if save_freq is None:
+        save_freq = getattr(agent, "eval_freq", None)
+    monitor = Monitor(
+        events,
+        lambda step, total: progress(config.algo, step, total),
+        on_checkpoint=lambda agent, until: save_checkpoint(folder, agent, monitor, until),
+        save_freq=None if save_freq == -1 else save_freq,
+    )
+    try:
+        yield monitor
+    finally:
+        monitor.close()
+
+
+def _arguments(source: Path | None, config: TrainAgentConfig) -> dict[str, Any]:
+    """Render a config for `args.yml`, with the names and forms of the command's flags."""
+    values = {**dataclasses.asdict(config), "sweep": None if source is None else str(source)}
+    values["features"] = ",".join(values.pop("state_groups"))
+    values["arms"] = None if config.arms is None else ",".join(map(str, config.arms))
+    values["hyperparams"] = [
+        f"{name}:{_yaml_word(value)}" for name, value in values["hyperparams"].items()
+    ]
+    return values
