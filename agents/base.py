@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -206,9 +204,7 @@ class Agent(ABC, Generic[H]):
         Args:
             provenance: Origin of the policy, to be recorded in it.
         """
-        policy = copy.deepcopy(self.policy)
-        policy.config = dataclasses.replace(policy.config, provenance=dict(provenance or {}))
-        return policy
+        return self.policy.with_provenance(provenance)
 
     def save(self, folder: str | Path) -> None:
         """Write the agent to a folder; `agent.json` is written last and marks it complete."""
@@ -418,13 +414,16 @@ def read_agent_file(folder: Path) -> dict[str, Any]:
         BlockPilotError: If the folder or file is missing or corrupt.
     """
     path = folder / AGENT_FILE
+    if folder.is_file():
+        raise BlockPilotError(f"{folder} is a file; name its run folder, {folder.parent}")
     if not folder.is_dir():
         raise BlockPilotError(f"no run at {folder}; train one with `blockpilot train-agent`")
     try:
         values = read_json(path)
     except FileNotFoundError:
         raise BlockPilotError(
-            f"run {folder} is incomplete ({AGENT_FILE} is missing): its training did not finish"
+            f"run {folder} is incomplete ({AGENT_FILE} is missing): its training did not finish; "
+            f"finish it with `blockpilot train-agent -i {folder}`"
         ) from None
     if not isinstance(values, dict) or not _SAVED.keys() <= values.keys():
         raise BlockPilotError(f"{path} lacks one of {sorted(_SAVED)}; train the agent again")

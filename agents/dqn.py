@@ -156,6 +156,7 @@ class DQNAgent(SB3Agent[DQNHyperparams]):
         try:
             saved = torch.load(path, map_location="cpu", weights_only=True)
             buffer = self.model.replay_buffer
+            assert buffer is not None
             rows = len(saved["rewards"])
             for name in _REPLAYED:
                 getattr(buffer, name)[:rows] = saved[name].numpy()

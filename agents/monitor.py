@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -60,6 +60,18 @@ class Score(MeanSpeedups):
     def best_fixed(self) -> float:
         """Mean speedup of the best fixed size of the training prompts."""
         return self.fixed
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Score:
+        """Read the result of `to_dict`."""
+        return cls(
+            choice=float(values["reward"]),
+            fixed=float(values["best_fixed"]),
+            oracle=float(values["oracle"]),
+            arm_frequencies={
+                int(arm): float(share) for arm, share in values["arm_frequencies"].items()
+            },
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Render as JSON-ready values."""

@@ -17,6 +17,7 @@ from blockpilot_rl.agents.monitor import Monitor, Score
 from blockpilot_rl.agents.registry import make_agent
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_write
+from blockpilot_rl.options import check_options, option
 from blockpilot_rl.sweeps.table import Sweep
 
 if TYPE_CHECKING:
@@ -31,36 +32,24 @@ PRUNERS = ("median", "halving", "none")
 class TuningConfig:
     """How to search.
 
-    Attributes:
-        n_trials: Settings to try.
-        sampler: `tpe` or `random`.
-        pruner: `median`, `halving` or `none`; ends trials that fall behind.
-        n_startup_trials: Trials by chance, and without pruning, before the search begins.
-        study_name: Name of the study in the storage.
-        storage: URL of a database, in which a study can be gone on with; None keeps it in memory.
+    Raises:
+        BlockPilotError: If a value is not allowed.
     """
 
-    n_trials: int
-    sampler: str
-    pruner: str
-    n_startup_trials: int
-    study_name: str | None = None
-    storage: str | None = None
+    n_trials: int = option(50, minimum=1, help="search: number of trials")
+    sampler: str = option("tpe", choices=SAMPLERS, help="search: how hyperparameters are drawn")
+    pruner: str = option("median", choices=PRUNERS, help="search: how trials are stopped early")
+    n_startup_trials: int = option(
+        10, minimum=0, metavar="N", help="search: random trials, without pruning, at the start"
+    )
+    study_name: str | None = option(None, metavar="NAME", help="search: name of the study")
+    storage: str | None = option(
+        None, metavar="URL", help="search: database of the study, from which it can be resumed"
+    )
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            BlockPilotError: If one is out of range.
-        """
-        if self.n_trials < 1 or self.n_startup_trials < 0:
-            raise BlockPilotError("--n-trials must be positive, --n-startup-trials 0 or more")
-        for flag, value, known in (
-            ("--sampler", self.sampler, SAMPLERS),
-            ("--pruner", self.pruner, PRUNERS),
-        ):
-            if value not in known:
-                raise BlockPilotError(f"{flag} must be one of {', '.join(known)}, not {value!r}")
+        """Check the values."""
+        check_options(self)
 
 
 @dataclass(frozen=True)

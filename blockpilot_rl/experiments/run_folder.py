@@ -15,7 +15,7 @@ from blockpilot_rl.agents.base import AGENT_FILE
 from blockpilot_rl.agents.hyperparameters import read_yaml
 from blockpilot_rl.agents.monitor import Monitor, Score
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.files import atomic_directory, atomic_write, read_json, write_json, writing
+from blockpilot_rl.files import atomic_directory, atomic_write, read_json, write_json
 from blockpilot_rl.provenance import provenance, sha256_file
 from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, Sweep
 

@@ -19,10 +19,10 @@ from blockpilot_rl.agents import (
     load_agent,
     make_agent,
 )
-from blockpilot_rl.agents.hyperparameters import resolve_alias, to_dict
+from blockpilot_rl.agents.hyperparameters import read_yaml, resolve_alias, to_dict
 from blockpilot_rl.agents.tuning import Tuned, TuningConfig, tune
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
-from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.experiments.run_folder import (
     ARGUMENTS_FILE,
     CHECKPOINT_FOLDER,
@@ -66,22 +66,33 @@ class TrainAgentConfig:
     )
     log_folder: str = option("logs", aliases=["-f"], metavar="DIR", help="parent of run folders")
     seed: int = option(0, help="random seed")
-    hyperparams: Mapping[str, Any] = option(default_factory=dict, help="hyperparameters to replace")
+    hyperparams: dict[str, Any] = option(
+        default_factory=dict,
+        aliases=["-params"],
+        help="hyperparameters to replace, such as learning_rate:0.001",
+    )
     tensorboard_log: str | None = option(
         None,
         aliases=["-tb"],
         metavar="DIR",
         help="folder of TensorBoard events (default: the run folder)",
     )
-    state_groups: tuple[str, ...] = option(DEFAULT_GROUPS, help="state groups to read, in order")
+    state_groups: tuple[str, ...] = option(
+        DEFAULT_GROUPS,
+        renamed_from="features",
+        metavar="A,B",
+        help="state groups to read, in order",
+    )
     arms: tuple[int, ...] | None = option(
-        None, help="block sizes to choose from, 1 (plain decoding) first (default: all recorded)"
+        None,
+        metavar="1,B,…",
+        help="block sizes to choose from, 1 (plain decoding) first (default: all recorded)",
     )
     window: int | None = option(
         None,
         metavar="K",
         help="choose among plain decoding and the recorded block sizes within K of the drafter's "
-        "training size, as the paper does, instead of --arms",
+        "training size, as the paper does, instead of arms",
     )
     temperature: float | str | None = option(
         None, metavar="T", help="use the rows of one sampling temperature, or all"
@@ -90,7 +101,7 @@ class TrainAgentConfig:
         None,
         aliases=["-i"],
         metavar="RUN",
-        help="run folder to continue: a finished run is trained for --n-timesteps further steps in "
+        help="run folder to continue: a finished run is trained for n_timesteps further steps in "
         "a new folder, with its settings; an unfinished run is finished in its own folder",
     )
     device: str = option("cpu", help="where to train networks")
@@ -119,7 +130,7 @@ class TrainAgentConfig:
         """Refuse options that would have no effect."""
         for name in names:
             if getattr(self, name) != _default(name):
-                raise BlockPilotError(f"{why}; leave out --{_FLAGS.get(name, name)}")
+                raise BlockPilotError(f"{name} cannot be given: {why}; leave it out")
 
     def all_hyperparams(self) -> dict[str, Any]:
         """The hyperparameters to replace, options of their own included."""
@@ -128,14 +139,6 @@ class TrainAgentConfig:
         return {**self.hyperparams, **given}
 
 
-_FLAGS = {
-    "state_groups": "features",
-    "eval_freq": "eval-freq",
-    "n_timesteps": "n-timesteps",
-    "log_folder": "log-folder",
-    "tensorboard_log": "tensorboard-log",
-    "save_freq": "save-freq",
-}
 _SETTINGS_OF_A_RUN = ("seed", "hyperparams", "state_groups", "arms", "window", "eval_freq")
 _SETTINGS_OF_AN_UNFINISHED_RUN = (
     "n_timesteps",
@@ -212,8 +215,8 @@ def train_agent(
     folder = create_run_folder(config.log_folder, config.algo)
     with locked(folder):
         write_yaml(folder / "config.yml", to_dict(agent.hyperparams))
-        write_provenance(folder, rows.source, rows.train, rows.validation)
-        write_arguments(folder, _arguments(rows.source, config))
+        write_provenance(folder, rows.folder, rows.train, rows.validation)
+        write_arguments(folder, _arguments(sweep, config))
         return _train(folder, agent, rows, config, progress or no_progress)
 
 
@@ -250,16 +253,23 @@ def tune_agent(
         on_trial=lambda done: report(f"{config.algo}: trials", done, tuning.n_trials),
     )
     folder = create_run_folder(config.log_folder, config.algo, "optimize")
-    write_arguments(folder, {**_arguments(rows.source, config), **dataclasses.asdict(tuning)})
+    write_arguments(folder, {**_arguments(sweep, config), **dataclasses.asdict(tuning)})
     tuned.save(folder)
     return TunedRun(folder, tuned)
 
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Rows of a sweep to learn from and to select on."""
+    """Rows of a sweep to learn from and to select on.
 
-    source: Path | None
+    Attributes:
+        folder: Folder of the sweep; None if it is in memory only.
+        train: Training rows.
+        validation: Validation rows, if there are any.
+        note: Which rows were used, if nobody selected them.
+    """
+
+    folder: Path | None
     train: Sweep
     validation: Sweep | None
     note: str | None = field(default=None)
@@ -287,11 +297,20 @@ def _prepare(
     saved = read_arguments(run)
     if config.temperature is None:
         config = dataclasses.replace(config, temperature=saved.get("temperature"))
-    return agent, saved.get("sweep") if sweep is None else sweep, config
+    return agent, _sweep_of(run, saved) if sweep is None else sweep, config
+
+
+def _sweep_of(run: Path, saved: Mapping[str, Any]) -> str | None:
+    """Folder of the sweep that a run was trained on; None for the bundled one."""
+    sweep: str | None = saved.get("sweep")
+    origin = read_provenance(run).get("sweep", {})
+    if sweep is None and origin and origin.get("name") is None:
+        raise BlockPilotError(f"{run} was trained on a sweep in memory; give that sweep")
+    return sweep
 
 
 def _select(sweep: Sweep | str | Path | None, config: TrainAgentConfig, agent: Trainable) -> _Rows:
-    source = None if isinstance(sweep, Sweep) else bundled_or(sweep)
+    folder = None if isinstance(sweep, Sweep) else bundled_or(sweep)
     table = sweep if isinstance(sweep, Sweep) else Sweep.load(sweep)
     table, note = select_temperature(table, config.temperature)
     if config.trained_agent is None:
@@ -301,7 +320,7 @@ def _select(sweep: Sweep | str | Path | None, config: TrainAgentConfig, agent: T
     table.metadata.state.columns(agent.state_groups)
     has_validation = (table.rows["split"] == "validation").any()
     validation = table.split("validation") if has_validation else None
-    return _Rows(source, table.split("train"), validation, note)
+    return _Rows(folder, table.split("train"), validation, note)
 
 
 def _train(
@@ -340,35 +359,34 @@ def _finish(
     assert config.trained_agent is not None
     folder = Path(config.trained_agent)
     config._refuse(_SETTINGS_OF_AN_UNFINISHED_RUN, f"{folder} is unfinished and keeps its settings")
-    own_sweep, own = _from_arguments(read_arguments(folder), folder)
-    if (
-        resolve_alias(config.algo, own.hyperparams)[0]
-        != resolve_alias(own.algo, own.hyperparams)[0]
-    ):
+    own = _read_config(folder)
+    if config.algo not in (own.algo, resolve_alias(own.algo, own.hyperparams)[0]):
         raise BlockPilotError(
             f"{folder} holds a {own.algo}, not a {config.algo}; give --algo {own.algo}"
         )
     own = dataclasses.replace(own, device=config.device)
     with locked(folder):
         remove_leftovers([folder / CHECKPOINT_FOLDER, folder / "model"])
-        agent, source, own = _prepare(own_sweep if sweep is None else sweep, own)
+        if sweep is None:
+            sweep = _sweep_of(folder, read_arguments(folder))
+        agent, sweep, own = _prepare(sweep, own)
         checkpoint = folder / CHECKPOINT_FOLDER
         from_checkpoint = checkpoint.is_dir()
         if from_checkpoint:
             agent = load_agent(checkpoint, own.device)
-        rows = _select(source, own, agent)
-        _check_same_sweep(folder, rows.source)
+        rows = _select(sweep, own, agent)
+        _check_same_sweep(folder, rows.folder)
         return _train(folder, agent, rows, own, progress, from_checkpoint=from_checkpoint)
 
 
-def _check_same_sweep(folder: Path, source: Path | None) -> None:
+def _check_same_sweep(folder: Path, sweep: Path | None) -> None:
     """Refuse to finish a run on other data than it was started on."""
     begun_on = read_provenance(folder).get("sweep", {}).get("sha256")
-    if begun_on is None or source is None:
+    if begun_on is None or sweep is None:
         return
-    if sha256_file(source / "sweep.parquet") != begun_on:
+    if sha256_file(sweep / "sweep.parquet") != begun_on:
         raise BlockPilotError(
-            f"{folder} was started on another sweep than {source} holds now; restore that sweep, "
+            f"{folder} was started on another sweep than {sweep} holds now; restore that sweep, "
             "or train the agent again"
         )
 
@@ -395,12 +413,42 @@ def _monitor(
         monitor.close()
 
 
-def _arguments(source: Path | None, config: TrainAgentConfig) -> dict[str, Any]:
-    """Render a config for `args.yml`, with the names and forms of the command's flags."""
-    values = {**dataclasses.asdict(config), "sweep": None if source is None else str(source)}
-    values["features"] = ",".join(values.pop("state_groups"))
-    values["arms"] = None if config.arms is None else ",".join(map(str, config.arms))
-    values["hyperparams"] = [
-        f"{name}:{_yaml_word(value)}" for name, value in values["hyperparams"].items()
-    ]
-    return values
+def _arguments(sweep: Sweep | str | Path | None, config: TrainAgentConfig) -> dict[str, Any]:
+    """Render a config for `args.yml`, which `blockpilot train-agent --config` reads."""
+    values = dataclasses.asdict(config)
+    values["sweep"] = str(sweep) if isinstance(sweep, str | Path) else None
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
+
+
+def _read_config(folder: Path) -> TrainAgentConfig:
+    """Read the config of an unfinished run.
+
+    Raises:
+        BlockPilotError: If a file is missing or corrupt.
+    """
+    saved = read_arguments(folder)
+    names = {field.name for field in dataclasses.fields(TrainAgentConfig)}
+    kept = {name: value for name, value in saved.items() if name in names}
+    if saved.get("trained_agent") is None:
+        # These are the complete hyperparameters, those with options of their own included.
+        hyperparams = read_yaml(folder / "config.yml")
+        if saved.get("algo") == "reward-regression":
+            hyperparams["model"] = "ridge" if "folds" in hyperparams else "mlp"
+        kept |= {"hyperparams": hyperparams, "n_timesteps": None, "eval_freq": None}
+    for name in ("state_groups", "arms"):
+        if isinstance(kept.get(name), list):
+            kept[name] = tuple(kept[name])
+    try:
+        return TrainAgentConfig(**kept)
+    except (TypeError, ValueError) as error:
+        raise BlockPilotError(
+            f"{folder / ARGUMENTS_FILE} is corrupt ({one_line(error)}); train the agent again"
+        ) from error
+
+
+def _default(name: str) -> Any:
+    """Default of an option."""
+    field = TrainAgentConfig.__dataclass_fields__[name]
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default

@@ -6,6 +6,8 @@ reads, the pair it was trained on, and the fixed size it falls back to.
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import itertools
 import warnings
 from collections.abc import Mapping, Sequence
@@ -78,6 +80,12 @@ class BlockSizePolicy(nn.Module):
                 layer.weight.copy_(weight)
                 layer.bias.copy_(bias)
         return policy.eval()
+
+    def with_provenance(self, provenance: Mapping[str, Any] | None) -> BlockSizePolicy:
+        """Copy the policy, with another record of its origin."""
+        policy = copy.deepcopy(self)
+        policy.config = dataclasses.replace(self.config, provenance=dict(provenance or {}))
+        return policy
 
     @property
     def arms(self) -> tuple[int, ...]:

@@ -131,24 +131,6 @@ def test_a_moved_sweep_can_be_named(run, workplace, tmp_path, capsys):
     assert main([*words, "--sweep", str(workplace / "sweep")]) == 0
 
 
-def test_a_policy_that_differs_from_its_agent_is_not_written(run, tmp_path, monkeypatch, capsys):
-    """The check is real: an export that lost the scaler would be caught."""
-    from blockpilot_rl.agents.ppo import PPOAgent
-
-    to_policy = PPOAgent.to_policy
-
-    def without_scaler(self, provenance=None):
-        policy = to_policy(self, provenance)
-        policy.mean.zero_()
-        policy.scale.fill_(100.0)
-        return policy
-
-    monkeypatch.setattr(PPOAgent, "to_policy", without_scaler)
-    assert main([str(run("ppo")), "--out", str(tmp_path / "policy")]) == 2
-    assert "chooses differently from its agent" in capsys.readouterr().err
-    assert not (tmp_path / "policy").exists()
-
-
 def test_corrupt_model(run, tmp_path, capsys):
     broken = shutil.copytree(run("supervised"), tmp_path / "broken")
     weights = load_file(broken / "model" / "model.safetensors")

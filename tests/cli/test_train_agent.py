@@ -91,7 +91,7 @@ def test_leaves_a_complete_run(train, tmp_path, sweep, capsys):
     best = max(entry["reward"] for entry in evaluations["history"])
     assert evaluations["result"]["reward"] == best
     printed = capsys.readouterr().out
-    for part in (f"{best:.3f}×", "best fixed size (", "oracle", f"export_policy.py {run} --out"):
+    for part in (f"{best:.3f}×", "best fixed size (", "oracle", f"export-policy {run} --out"):
         assert part in printed
 
 
@@ -184,10 +184,11 @@ def test_a_run_keeps_its_settings(train, tmp_path, capsys):
     run = folder(tmp_path, "linucb")
     for words, message in (
         (["--algo", "lints"], "holds a linucb, not a lints; give --algo linucb"),
-        (["--algo", "linucb", "--arms", "1,4"], "leave out --arms"),
-        (["--algo", "linucb", "-params", "width:2"], "leave out --hyperparams"),
-        (["--algo", "linucb", "--features", "prompt"], "leave out --features"),
-        (["--algo", "linucb", "-optimize"], "leave out --optimize-hyperparameters"),
+        (["--algo", "linucb", "--arms", "1,4"], "--arms cannot be given"),
+        (["--algo", "linucb", "-params", "width:2"], "--hyperparams cannot be given"),
+        (["--algo", "linucb", "--state-groups", "prompt"], "--state-groups cannot be given"),
+        (["--algo", "linucb", "-conf", "x.yml"], "--conf-file cannot be given"),
+        (["--algo", "linucb", "-optimize"], "--optimize-hyperparameters cannot be given"),
     ):
         assert train("-i", run, *words) == 2
         assert message in capsys.readouterr().err
@@ -328,8 +329,8 @@ def test_an_interrupted_run_does_not_look_complete(train, tmp_path, monkeypatch,
     [
         (["--algo", "pppo"], "Did you mean 'ppo'"),
         (["--algos", "ppo"], "Did you mean '--algo'"),
-        (["--features", "last_hiden"], "Did you mean 'last_hidden'"),
-        (["--features", "draft"], "not recorded"),
+        (["--state-groups", "last_hiden"], "Did you mean 'last_hidden'"),
+        (["--state-groups", "draft"], "not recorded"),
         (["--arms", "1,three"], "--arms must be whole numbers"),
         (["--arms", "1,3"], "block size 3 is not an arm"),
         (["--arms", "4,8"], "begin with 1"),
@@ -339,7 +340,7 @@ def test_an_interrupted_run_does_not_look_complete(train, tmp_path, monkeypatch,
         (["--temperature", "hot"], "temperature must be 0 or more, or all, got 'hot'"),
         (["-optimize", "--sampler", "grid"], "--sampler"),
         (["-optimize", "--pruner", "hard"], "--pruner"),
-        (["-optimize", "--n-trials", "0"], "--n-trials must be positive"),
+        (["-optimize", "--n-trials", "0"], "--n-trials must be at least 1"),
         (["-optimize", "--algo", "fixed"], "fixed has no hyperparameters to optimize"),
         (["-optimize", "-params", "lr:1"], "ppo has no hyperparameter 'lr'"),
         (["-params", "lr:1"], "ppo has no hyperparameter 'lr'"),
