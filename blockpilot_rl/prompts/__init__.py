@@ -2,12 +2,13 @@
 
 from blockpilot_rl.prompts.prompt import BUILTIN, SPLITS, Message, Prompt, policy_split, split_of
 from blockpilot_rl.prompts.sources import BadLine, UnusedTurns, length_check, load_prompts
-from blockpilot_rl.prompts.suite import FAMILIES, GROUPS, builtin_suite
+from blockpilot_rl.prompts.suite import FAMILIES, GROUPS, LARGEST_SUITE, builtin_suite
 
 __all__ = [
     "BUILTIN",
     "FAMILIES",
     "GROUPS",
+    "LARGEST_SUITE",
     "SPLITS",
     "BadLine",
     "Message",

@@ -27,7 +27,7 @@ class Message:
 
     Args:
         role: `"system"`, `"user"` or `"assistant"`.
-        content: What was said.
+        content: The text.
     """
 
     role: str
@@ -36,7 +36,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A conversation that waits for the target's answer.
+    """A conversation for the target to answer.
 
     Args:
         suite: Name of the suite, `"builtin"` for the suite of this package.
@@ -71,8 +71,8 @@ class Prompt:
                 raise BlockPilotError(f"prompt: the {message.role} message is empty; give it text.")
             if any("\ud800" <= character <= "\udfff" for character in message.content):
                 raise BlockPilotError(
-                    f"prompt: the {message.role} message has a lone surrogate, which is no "
-                    "character; remove it."
+                    f"prompt: the {message.role} message has a lone surrogate, which is not a "
+                    "character; save the text as UTF-8."
                 )
         canonical = json.dumps(
             self.chat(), ensure_ascii=False, sort_keys=True, separators=(",", ":")

