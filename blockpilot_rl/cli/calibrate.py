@@ -26,6 +26,7 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import check_output
 from blockpilot_rl.models.pairs import load_pair, parse_dtype
 from blockpilot_rl.options import option
+from blockpilot_rl.progress import ProgressCallback
 from blockpilot_rl.reports.tables import TextTable
 from blockpilot_rl.sweeps.reprice import reprice_folder
 from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, Sweep
@@ -187,13 +188,16 @@ def _measure(config: CalibrateConfig, sweep: Sweep | None) -> Calibration:
     with show_progress(console) as progress:
         prompts: list[torch.Tensor] = []
         if config.check:
-            progress("read the prompts", 0, None)
-            prompts = _check_prompts(config, decoder, arms, console)
+            prompts = _check_prompts(config, decoder, arms, console, progress)
         return calibrate(decoder, config.calibration(arms), prompts=prompts, progress=progress)
 
 
 def _check_prompts(
-    config: CalibrateConfig, decoder: Decoder, arms: Sequence[int], console: Console
+    config: CalibrateConfig,
+    decoder: Decoder,
+    arms: Sequence[int],
+    console: Console,
+    progress: ProgressCallback,
 ) -> list[torch.Tensor]:
     """Token ids of the prompts that the check may draw, `[1, n]` each.
 
@@ -208,6 +212,7 @@ def _check_prompts(
         lambda line: console.print(f"skipped {line}"),
         lambda turns: console.print(str(turns)),
         console.print,
+        progress,
     )
     prompts = [pair.encode(prompt.chat()) for prompt in loaded]
     validate_decodes(config.check, len(prompts) * len(config.seeds), len(arms))

@@ -17,6 +17,7 @@ from blockpilot_rl.decoding.acceptance import acceptance_warnings
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import Pair, load_pair
 from blockpilot_rl.options import option
+from blockpilot_rl.progress import ProgressCallback
 from blockpilot_rl.prompts import BadLine, Prompt, UnusedTurns
 from blockpilot_rl.sweeps.merge import merge_sweeps
 from blockpilot_rl.sweeps.recording import (
@@ -95,10 +96,10 @@ def collect_sweep(config: CollectSweepConfig) -> None:
         console.print(f"{len(merge_sweeps(config.merge, out))} rows merged in {out}")
         return
     origin: dict[str, Any] = {"skipped_prompts": [], "unused_turns": None}
-    prompts = partial(_load_prompts, config, console, origin)
     target, drafter = (_from_anywhere(name) for name in (config.target, config.drafter))
     pair = partial(load_pair, target, drafter, template=config.template)
     with show_progress(console) as progress:
+        prompts = partial(_load_prompts, config, console, progress, origin)
         if config.part[1] > 1:
             answer_prompts(out, config.part, config, prompts=prompts, pair=pair, progress=progress)
             name = f"{config.part[0] + 1}/{config.part[1]}"
@@ -154,7 +155,11 @@ def _warnings(sweep: Sweep) -> list[str]:
 
 
 def _load_prompts(
-    config: CollectSweepConfig, console: Console, origin: dict[str, Any], pair: Pair
+    config: CollectSweepConfig,
+    console: Console,
+    progress: ProgressCallback,
+    origin: dict[str, Any],
+    pair: Pair,
 ) -> list[Prompt]:
     """Read the prompts, print what is left out, and keep it for the provenance."""
 
@@ -166,7 +171,9 @@ def _load_prompts(
         console.print(str(turns))
         origin["unused_turns"] = dataclasses.asdict(turns)
 
-    return config.load_prompts(pair, config.max_new_tokens, skip, leave_turns, console.print)
+    return config.load_prompts(
+        pair, config.max_new_tokens, skip, leave_turns, console.print, progress
+    )
 
 
 def _from_anywhere(name: str | None) -> str | None:

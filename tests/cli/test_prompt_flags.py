@@ -70,7 +70,7 @@ def test_a_limit_takes_the_first_prompts_and_says_so(pair, tmp_path):
     path.write_text("one\ntwo\nthree\nfour\nfive\n", encoding="utf-8")
     prompts, said = load(pair, prompts=str(path), limit=2)
     assert [prompt.text for prompt in prompts] == ["one", "two"]
-    assert said == [f"{path}: the limit takes the first prompts; taken: 2, left out: 3"]
+    assert said == [f"{path}: --limit takes the first prompts; taken: 2, left out: 3"]
     for limit in (None, 5, 6):
         prompts, said = load(pair, prompts=str(path), limit=limit)
         assert (len(prompts), said) == (5, [])

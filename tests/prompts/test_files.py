@@ -369,11 +369,14 @@ def test_a_limit_takes_the_first_prompts_and_checks_no_others(tmp_path: Path) ->
     path = tmp_path / "a.txt"
     path.write_text("one\ntwo\nthree\nfour\n")
     checked: list[str] = []
-    notes: list[str] = []
-    options: dict[str, Any] = {"check": lambda p: checked.append(p.text), "on_limit": notes.append}
+    notes: list[tuple[int, int]] = []
+    options: dict[str, Any] = {
+        "check": lambda prompt: checked.append(prompt.text),
+        "on_limit": lambda taken, left_out: notes.append((taken, left_out)),
+    }
     assert [p.text for p in load_prompts(path, limit=2, **options)] == ["one", "two"]
     assert checked == ["one", "two"]
-    assert notes == [f"{path}: the limit takes the first prompts; taken: 2, left out: 2"]
+    assert notes == [(2, 2)]
     assert len(load_prompts(path, limit=4, **options)) == 4
     assert len(notes) == 1
     path.write_text("one\ntwo\ntwo\n")
