@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import os
 import runpy
+import signal
+import subprocess
+import sys
+import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -393,3 +400,100 @@ def test_the_script_runs_the_command(sweep, capsys, monkeypatch):
         runpy.run_path(str(script), run_name="__main__")
     assert stopped.value.code == 0
     assert "Verdict: ship fixed block size 8" in capsys.readouterr().out
+
+
+def command_line(sweep: str, *argv: str) -> list[str]:
+    program = "import sys; from blockpilot_rl.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    return [sys.executable, "-c", program, "compare", "--sweep", sweep, *argv]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("closed", "extra"),
+    [
+        ("stdout", ["--json", "{folder}/c.json", "--report", "{folder}/report"]),
+        ("stdout", ["--json", "--report", "{folder}/report"]),
+        ("stderr", ["--json", "{folder}/c.json", "--report", "{folder}/report"]),
+        ("stderr", ["--json", "--report", "{folder}/report"]),
+    ],
+)
+def test_a_closed_pipe_loses_no_results(sweep, tmp_path, closed, extra):
+    """The files are complete when printing begins."""
+    words = [word.format(folder=tmp_path) for word in extra]
+    with tempfile.TemporaryFile() as other:
+        streams = {"stdout": other, "stderr": other, closed: subprocess.PIPE}
+        running = subprocess.Popen(command_line(sweep, "--algos", "fixed", *words), **streams)
+        getattr(running, closed).close()
+        code = running.wait()
+        other.seek(0)
+        text = other.read().decode()
+    if closed == "stdout":
+        assert code == 141
+        assert text == "" or "--json" in words[:1]
+    assert "Traceback" not in text
+    assert (tmp_path / "report" / "report.html").is_file()
+    if words[1].endswith("c.json"):
+        values = json.loads((tmp_path / "c.json").read_text(encoding="utf-8"))
+        assert values["verdict"]["ship"] == "fixed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "latin-1"])
+def test_a_stream_that_cannot_encode_loses_no_results(sweep, tmp_path, encoding):
+    file, report = tmp_path / "c.json", tmp_path / "report"
+    argv = ["--algos", "fixed", "--json", str(file), "--report", str(report)]
+    ended = subprocess.run(
+        command_line(sweep, *argv),
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert b"Verdict: ship fixed block size 8" in ended.stdout
+    assert json.loads(file.read_text(encoding="utf-8"))["verdict"]["ship"] == "fixed"
+    assert (report / "report.md").is_file()
+
+
+def processes_with(value: str) -> list[int]:
+    """Processes that have a value in their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if value.encode() in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)]
+)
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_signal_leaves_no_processes_and_no_files(sweep, tmp_path, number, code, jobs):
+    temporary, out = tmp_path / "temporary", tmp_path / "out"
+    temporary.mkdir()
+    out.mkdir()
+    argv = ["--algos", "ppo", "--seeds", "2", "--jobs", jobs]
+    argv += ["--json", str(out / "c.json"), "--report", str(out / "report")]
+    running = subprocess.Popen(
+        command_line(sweep, *argv),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
+    deadline = time.monotonic() + 60
+    while len(processes_with(str(temporary))) < (1 if jobs == "1" else 4):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    time.sleep(8 if jobs == "1" else 1)
+    running.send_signal(number)
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == code
+    assert "Traceback" not in err
+    while processes_with(str(temporary)):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert not list(out.rglob("*.*"))
+    if number != signal.SIGKILL:
+        assert not list(temporary.glob("blockpilot-*"))
