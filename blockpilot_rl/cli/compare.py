@@ -89,7 +89,10 @@ def compare_agents(flags: CompareFlags) -> None:
             on_result=lambda incomplete: _save(incomplete, flags),
         )
     _save(comparison, flags)
-    _print(comparison, flags, open_console(flags.json))
+    console = open_console(flags.json)
+    print_comparison(comparison, console)
+    if flags.report is not None:
+        console.print(f"Report: {Path(flags.report) / 'report.html'}", soft_wrap=True)
     if flags.json == "-":
         write_json("-", comparison_values(comparison))
 
@@ -101,18 +104,17 @@ def _save(comparison: Comparison, flags: CompareFlags) -> None:
         write_report(comparison, flags.report)
 
 
-def _print(comparison: Comparison, flags: CompareFlags, console: Console) -> None:
+def print_comparison(comparison: Comparison, console: Console) -> None:
+    """Print all tables, the notes and the verdict."""
     for table in comparison_tables(comparison):
         console.print(render(table))
     for line in (crossfit_line(comparison), halves_line(comparison)):
         console.print(line, soft_wrap=True)
     for note in comparison.notes:
         console.print(f"Note: {note}.", soft_wrap=True)
-    if flags.shuffle_states:
+    if comparison.settings.get("shuffle_states"):
         console.print("Control: the agents learned from shuffled states.")
     console.print(verdict_line(comparison), style="bold", soft_wrap=True)
-    if flags.report is not None:
-        console.print(f"Report: {Path(flags.report) / 'report.html'}", soft_wrap=True)
 
 
 main = command(compare_agents, CompareFlags)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from blockpilot_rl.cli.console import command, open_console
-from blockpilot_rl.experiments.export import export_policy
+from blockpilot_rl.experiments.export import ExportedPolicy, export_policy
 from blockpilot_rl.options import option
 
 
@@ -27,14 +27,16 @@ class ExportPolicyFlags:
 
 
 def _main(flags: ExportPolicyFlags) -> None:
-    exported = export_policy(flags.run, flags.out, flags.sweep, overwrite=flags.overwrite)
+    print_exported(export_policy(flags.run, flags.out, flags.sweep, overwrite=flags.overwrite))
+
+
+def print_exported(exported: ExportedPolicy) -> None:
+    """Print where a policy was written."""
     console = open_console()
+    checked = f"checked on {exported.prompts} prompts"
+    console.print(f"exported: {exported.folder} ({exported.algorithm}, {checked})", soft_wrap=True)
     console.print(
-        f"exported: {flags.out} ({exported.algorithm}, checked on {exported.prompts} prompts)",
-        soft_wrap=True,
-    )
-    console.print(
-        f'next:     blockpilot generate --prompt "…" --policy {flags.out}', soft_wrap=True
+        f'next:     blockpilot generate --prompt "…" --policy {exported.folder}', soft_wrap=True
     )
 
 

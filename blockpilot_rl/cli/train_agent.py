@@ -89,13 +89,14 @@ def _main(flags: TrainAgentFlags) -> None:
     if flags.optimize_hyperparameters:
         _print_tuned(flags.algo, tuned)
     else:
-        _print_result(flags.algo, trained)
+        print_trained(flags.algo, trained)
 
 
 main = command(_main, TrainAgentFlags)
 
 
-def _print_result(algo: str, run: TrainedRun) -> None:
+def print_trained(algo: str, run: TrainedRun) -> None:
+    """Print the scores of a training and where it was saved."""
     console = open_console()
     if run.selection_note is not None:
         console.print(f"Note: {run.selection_note}.", soft_wrap=True)

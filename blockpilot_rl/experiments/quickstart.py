@@ -22,6 +22,7 @@ from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.progress import ProgressCallback, no_progress
 from blockpilot_rl.prompts import GROUPS, builtin_suite
 from blockpilot_rl.reports.report import write_report
+from blockpilot_rl.reports.sentences import comparison_values
 
 StageCallback = Callable[[str, Any], None]
 """Called with the name of a stage and None when it starts, and with its result when it ends."""
@@ -117,7 +118,7 @@ def run_quickstart(
 
     on_stage("compare", None)
     comparison = compare(None, CompareConfig(seeds=config.seeds), progress=progress)
-    write_json(out / "compare.json", comparison.to_dict())
+    write_json(out / "compare.json", comparison_values(comparison))
     report = write_report(comparison, out)
     on_stage("compare", comparison)
 

@@ -12,15 +12,15 @@ from blockpilot_rl.sweeps.table import Sweep
 @pytest.mark.parametrize("flag", ["--prompts", "--max-new-tokens", "--seeds"])
 def test_numbers_must_be_positive(flag, tmp_path, capsys):
     assert main([flag, "0", "--out", str(tmp_path / "out")]) == 2
-    assert f"{flag} must be positive" in capsys.readouterr().err
+    assert f"{flag} must be at least 1" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
-def test_the_whole_road(tmp_path, capsys):
+def test_all_stages(tmp_path, capsys):
     out = tmp_path / "out"
-    words = ["--prompts", "2", "--max-new-tokens", "8", "--seeds", "1", "--out", str(out)]
-    assert main(words) == 0
+    argv = ["--prompts", "2", "--max-new-tokens", "8", "--seeds", "1", "--out", str(out)]
+    assert main(argv) == 0
     text = capsys.readouterr().out
     for stage in ("1/4 train", "2/4 export", "3/4 compare", "4/4 decode"):
         assert stage in text
