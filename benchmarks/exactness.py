@@ -1,21 +1,21 @@
-"""Is every text that of plain decoding, token for token, whatever the block size?
+"""Compare the texts of all block sizes with plain decoding, token for token.
 
-`python benchmarks/exactness.py --prompts 200 --json OUT`. Every prompt is decoded plain and with
-each block size, at each temperature. Kernels round differently for different shapes, so tokens with
-close scores may change places. Where a text differs, both ways decode once more, and what each
-chose the first differing token by is compared: its logits, or at a temperature T its logits / T and
-the noise of that position added. The difference is rounding if
+`python benchmarks/exactness.py --prompts 200 --json OUT` decodes every prompt plain and with each
+block size, at each temperature. Kernels round differently for different shapes, so two tokens with
+close scores can swap. If a text differs, both ways decode again, and the scores of the first
+differing token are compared: the logits, or at a temperature T the logits / T plus the noise. The
+difference counts as rounding if
 
-- each way chose the token that was best by its own scores, and
-- no score of the vocabulary moved by more than 8 × eps × max |logit| / T from one way to the other
-  (T is 1 for greedy decoding, eps that of the dtype that the pair runs in),
+- each way chose the token with its highest score, and
+- no score of the vocabulary differs by more than 8 × eps × max |logit| / T between the two ways
+  (T is 1 for greedy decoding, eps belongs to the dtype of the pair).
 
-for a wrong token breaks the first rule, and a pass over the wrong text the second. Anything else is
-an error of the decoder, and the exit code is 1; in float32, where every text must be equal, so is
-any difference.
+A wrong token breaks the first rule, a pass over the wrong text the second. Any other difference is
+an error of the decoder, and the exit code is 1. In float32 all texts must be equal, so every
+difference is an error.
 
 Finished prompts are lines of a file beside OUT (OUT with the suffix `.jsonl`), so the same command
-goes on where a run was stopped or killed.
+resumes a run that was stopped or killed.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class ExactnessBenchmark:
     device: str = device_arg()
     target: str | None = target_arg()
     drafter: str | None = drafter_arg()
-    seed: int = arg(0, help="of the noise, together with each prompt's id")
-    json: str | None = arg(None, metavar="FILE", help="write a record, resumably")
+    seed: int = arg(0, help="random seed of the noise, added to the id of each prompt")
+    json: str | None = arg(None, metavar="FILE", help="write a record; the same command resumes it")
 
     def __post_init__(self) -> None:
-        """Check the ranges.
+        """Check the values.
 
         Raises:
             BlockPilotError: If a value is out of range.
@@ -83,7 +83,7 @@ class ExactnessBenchmark:
         return whole_numbers(self.block_sizes, "--block-sizes", least=2)
 
     def samplings(self, seed: int) -> list[Sampling]:
-        """How tokens are chosen, one way per temperature."""
+        """How tokens are chosen, one `Sampling` per temperature."""
         try:
             values = [float(word) for word in words(self.temperatures)]
         except ValueError as error:
@@ -93,7 +93,7 @@ class ExactnessBenchmark:
         return [Sampling(value, seed=seed) for value in values]
 
     def read_prompts(self) -> list[Prompt]:
-        """The prompts to decode, each once."""
+        """The prompts to decode, without duplicates."""
         prompts = builtin_suite(self.prompts, splits=["test"])
         if self.prompts_file is not None:
             prompts += load_prompts(self.prompts_file)
@@ -101,17 +101,17 @@ class ExactnessBenchmark:
 
 
 class Journal:
-    """Results of finished prompts by id, kept as lines of a file that outlives a killed run."""
+    """Results of finished prompts by id, stored as lines of a file so that a run can resume."""
 
     def __init__(self, path: Path | None, description: dict[str, Any]) -> None:
-        """Read what was finished.
+        """Read the results of finished prompts.
 
         Args:
-            path: The file, or None to keep nothing. A last line that was cut off is dropped.
-            description: What decides the results; the file's first line.
+            path: The file; None stores nothing. A last line that was cut off is dropped.
+            description: Pair and options, the first line of the file.
 
         Raises:
-            BlockPilotError: If the file is of another comparison, or corrupt.
+            BlockPilotError: If the file is corrupt or belongs to another comparison.
         """
         self.path = path
         self.results: dict[str, Any] = {}
@@ -123,16 +123,16 @@ class Journal:
             found, *results = [json.loads(line) for line in lines]
             self.results = {result.pop("id"): result["results"] for result in results}
         except (ValueError, KeyError, AttributeError) as error:
-            raise BlockPilotError(f"{path} is corrupt; remove it and start anew") from error
+            raise BlockPilotError(f"{path} is corrupt; remove it and start over") from error
         if found != description:
             raise BlockPilotError(
-                f"{path} is of another pair or other options; give the same ones, or another --json"
+                f"{path} is of another pair or other options; use the same or another --json"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"\n".join(lines) + b"\n")
 
     def add(self, prompt_id: str, results: list[dict[str, Any]]) -> None:
-        """Keep the results of one prompt."""
+        """Store the results of one prompt."""
         self.results[prompt_id] = results
         if self.path is not None:
             with self.path.open("a", encoding="utf-8") as file:
@@ -140,7 +140,7 @@ class Journal:
 
 
 def main(config: ExactnessBenchmark) -> int:
-    """Run the comparison; returns 1 if a text differs that must not."""
+    """Run the comparison; returns 1 if a text differs by more than rounding."""
     prompts = config.read_prompts()
     pair = load_pair(config.target, config.drafter, config.dtype, config.device)
     decoder = Decoder(pair)
@@ -159,7 +159,7 @@ def main(config: ExactnessBenchmark) -> int:
         task = progress.add_task("decode", total=len(prompts))
         for prompt in prompts:
             if prompt.id not in journal.results:
-                # A prompt's noise is its own, whatever else is decoded.
+                # The noise of a prompt does not depend on the other prompts.
                 samplings = config.samplings(config.seed + int(prompt.id[:8], 16))
                 ids = pair.encode(prompt.chat())
                 sizes, budget = config.sizes(), config.max_new_tokens
@@ -168,9 +168,9 @@ def main(config: ExactnessBenchmark) -> int:
     report = summarise(
         {prompt.id: journal.results[prompt.id] for prompt in prompts}, config.sizes()
     )
-    show(report)
     if config.json is not None:
         write_json(config.json, {**report, **description, "provenance": provenance()})
+    show(report)
     must_not = report["divergences"] if pair.dtype == torch.float32 else report["beyond_rounding"]
     return 1 if must_not else 0
 
@@ -181,8 +181,8 @@ def compare(
     """Decode one prompt plain and with every block size.
 
     Returns:
-        `temperature`, `tokens` (of the plain text) and `divergences` (of the sizes whose text
-        differs, as `divergence` gives them).
+        `temperature`, `tokens` (number of tokens of the plain text) and `divergences` (the results
+        of `divergence` for the sizes whose text differs).
     """
     prefill = decoder.prefill(ids, budget, max(sizes), sampling)
     plain = decoder.decode(prefill, 1).tokens
@@ -199,28 +199,28 @@ def compare(
 
 
 class NotingSampler(Sampler):
-    """Also notes the logits that the target last chose by, at every position."""
+    """Records the logits that the target used last at every position."""
 
     def __init__(self, sampling: Sampling, vocab_size: int) -> None:
-        """Start with nothing noted."""
+        """Start without records."""
         super().__init__(sampling, vocab_size)
         self.noted: dict[int, torch.Tensor] = {}
 
     def choose(self, logits: torch.Tensor, position: int) -> torch.Tensor:
-        """Choose as ever."""
+        """Choose as `Sampler` does."""
         self.noted.update(enumerate(logits, start=position))
         return super().choose(logits, position)
 
 
 def divergence(decoder: Decoder, prefill: Prefill, size: int) -> dict[str, Any]:
-    """Compare what plain decoding and a block size chose the first differing token by.
+    """Compare the scores of the first differing token between plain decoding and a block size.
 
     Returns:
-        `index` (of that token), `margin` (between the two best scores of plain decoding), `moved`
-        (the largest difference of a score between the two ways), `steps` (the same in rounding
-        steps `eps × max |logit|`, at the temperature), `own` (whether each chose by its scores) and
-        `rounding` (whether this is all rounding). If one text only ends before the other, there is
-        but `index`, and `rounding` is False.
+        `index` (position of that token), `margin` (between the two best scores of plain decoding),
+        `moved` (largest difference of a score between the two ways), `steps` (the same in rounding
+        steps `eps × max |logit|`, at the temperature), `own` (whether each way chose its best
+        token) and `rounding` (whether the difference is rounding). If one text is a prefix of the
+        other, only `index` and `rounding` (False) are given.
     """
     sampling, vocabulary = prefill.sampler.sampling, decoder.target.vocab_size
     samplers = [NotingSampler(sampling, vocabulary) for _ in range(2)]
@@ -257,8 +257,8 @@ def summarise(results: dict[str, Any], sizes: Sequence[int]) -> dict[str, Any]:
 
     Returns:
         `prompts`, `tokens` (of the plain texts), `equal` (by temperature and block size),
-        `divergences` (a list), `beyond_rounding` (how many of them), `largest_steps` (of those of
-        rounding size, or None) and `criterion`.
+        `divergences` (a list), `beyond_rounding` (number of divergences that are not rounding),
+        `largest_steps` (the largest rounding difference, or None) and `criterion`.
     """
     equal: dict[str, dict[str, int]] = {}
     divergences, tokens = [], 0

@@ -1,8 +1,8 @@
-"""Steps per second of the native batched environments, and the time that PPO takes.
+"""Steps per second of the native batched environments, and the training time of PPO.
 
-`python benchmarks/training.py --json OUT`. The native environments and the generic ones that loop
-over single environments take the same actions on the same sweep, by turns, after a warm-up; ratios
-are of steps per second in the same round.
+`python benchmarks/training.py --json OUT` steps the native environments and the generic ones, which
+loop over single environments, with the same actions on the same sweep, in turns after a warm-up.
+Ratios compare steps per second within one round.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class TrainingBenchmark:
     sweep: str | None = arg(None, metavar="DIR", help="a recorded sweep (default: the bundled one)")
     envs: int = arg(256, help="environments that step together")
     steps: int = arg(50, help="steps of all environments in a round")
-    rounds: int = arg(9, help="rounds, in each of which every way takes its turn")
-    ppo_decisions: int = arg(200_000, help="decisions that PPO learns from; 0 leaves it out")
-    seed: int = arg(0, help="of the actions, the order of the ways, and PPO")
+    rounds: int = arg(9, help="rounds; each round times every environment once")
+    ppo_decisions: int = arg(200_000, help="decisions that PPO learns from; 0 skips PPO")
+    seed: int = arg(0, help="random seed of the actions, the order and PPO")
     json: str | None = arg(None, nargs="?", const="-", metavar="FILE", help="write a record")
 
     def __post_init__(self) -> None:
-        """Check the ranges.
+        """Check the values.
 
         Raises:
             BlockPilotError: If a number is out of range.
@@ -63,7 +63,7 @@ class TrainingBenchmark:
 
 
 def main(config: TrainingBenchmark) -> None:
-    """Run the benchmark and print its ratios."""
+    """Run the benchmark and print the ratios."""
     check_output(config.json)
     sweep = Sweep.load(config.sweep).default_rows()
     ways = make_ways(sweep, config.envs)
@@ -84,7 +84,7 @@ def main(config: TrainingBenchmark) -> None:
 
 
 def make_ways(sweep: Sweep, envs: int) -> dict[str, Stepper]:
-    """Environments of either interface, native and generic, each ready to step."""
+    """Native and generic environments of both interfaces, reset and ready to step."""
     native = BlockSizeVecEnv(envs, sweep, seed=0)
     dummy = DummyVecEnv([lambda: BlockSizeEnv(sweep)] * envs)
     vector = gymnasium.make_vec("blockpilot_rl/BlockSize-v0", num_envs=envs, sweep=sweep)
@@ -112,7 +112,7 @@ def take(step: Stepper, actions: np.ndarray) -> float:
 
 
 def time_ppo(sweep: Sweep, config: TrainingBenchmark) -> dict[str, float]:
-    """Train PPO as `train_agent.py` does, selection on the validation split included."""
+    """Train PPO as `blockpilot train-agent` does, with selection on the validation split."""
     agent = make_agent("ppo", seed=config.seed)
     train, validation = sweep.split("train"), sweep.split("validation")
     began = time.perf_counter()
@@ -131,8 +131,19 @@ def report(
     ratios: dict[str, Interval],
     ppo: dict[str, float] | None,
 ) -> None:
-    """Print the tables and write the record."""
+    """Write the record and print the tables."""
     machine = provenance()
+    if config.json is not None:
+        write_json(
+            config.json,
+            {
+                "ratios": ratios,
+                "steps_per_second": speed,
+                "ppo": ppo,
+                "config": config,
+                "machine": machine,
+            },
+        )
     console = Console(stderr=config.json == "-", highlight=False)
     table = Table(title=f"{machine['cpu']}, {machine['threads']} threads, {config.envs} at a time")
     for column in ("environment", "steps/s", "ratio [95%]"):
@@ -149,17 +160,6 @@ def report(
             f"PPO: {ppo['decisions']:,.0f} decisions in {ppo['seconds']:.1f} s, of which the "
             f"native environment takes {ppo['decisions'] / speed['native']:.1f} s; DummyVecEnv "
             f"would take {loop:.1f} s"
-        )
-    if config.json is not None:
-        write_json(
-            config.json,
-            {
-                "ratios": ratios,
-                "steps_per_second": speed,
-                "ppo": ppo,
-                "config": config,
-                "machine": machine,
-            },
         )
 
 

@@ -11,7 +11,7 @@ from torch.utils.tensorboard import SummaryWriter
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.forward import target_forward
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.files import atomic_directory, write_json
+from blockpilot_rl.files import atomic_directory, write_json, writing
 from blockpilot_rl.models.drafter import DFlashDraftModel
 from blockpilot_rl.models.fit import check_layer_ids, check_mask_token
 from blockpilot_rl.models.pairs import Pair, load_pair
@@ -185,7 +185,8 @@ def _answer(
 
 def _train(trainer: Trainer, out: Path, progress: ProgressCallback) -> DFlashDraftModel:
     """Train to the end, with curves for TensorBoard."""
-    with SummaryWriter(str(out / "tensorboard")) as writer:
+    curves = out / "tensorboard"
+    with writing(curves), SummaryWriter(str(curves)) as writer:
 
         def log(step: int, loss: float, accuracy: list[float]) -> None:
             progress("train", step, trainer.config.steps)

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -287,3 +288,42 @@ def test_an_output_that_is_a_file(target, tmp_path, capsys):
     assert train(target, tmp_path / "run") == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert (tmp_path / "run").read_text(encoding="utf-8") == "mine"
+
+
+FULL = "No space left on device"
+
+
+@pytest.mark.parametrize(
+    ("broken", "error", "named"),
+    [
+        ("torch.save", RuntimeError("[enforce fail] PytorchStreamWriter failed"), "checkpoint.pt"),
+        ("torch.save", OSError(28, FULL), "checkpoint.pt"),
+        (
+            "blockpilot_rl.training.train.DFlashDraftModel.save_pretrained",
+            SafetensorError(f"Error while serializing: I/O error: {FULL} (os error 28)"),
+            "drafter",
+        ),
+        (
+            "blockpilot_rl.sweeps.continuations.save_file",
+            SafetensorError("Error while serializing: I/O error: Read-only (os error 30)"),
+            "shard-00000.safetensors",
+        ),
+        ("torch.utils.tensorboard.SummaryWriter.add_scalar", OSError(28, FULL), "tensorboard"),
+    ],
+)
+def test_a_disk_that_is_full_or_read_only_is_one_line_and_leaves_no_drafter(
+    target, tmp_path, capsys, monkeypatch, broken, error, named
+):
+    def fail(*_args, **_options):
+        raise error
+
+    monkeypatch.setattr(broken, fail)
+    out = tmp_path / "run"
+    assert train(target, out) == 2
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message.startswith(f"error: cannot write {out}")
+    assert named in message
+    assert not (out / "drafter").exists()
+    assert not [path for path in out.rglob(".*")]
+    monkeypatch.undo()
+    assert train(target, out) == 0
