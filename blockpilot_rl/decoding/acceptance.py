@@ -12,6 +12,9 @@ NEAR_ONE = 1.2
 FEW_PASSES = 20
 """With fewer decode passes an acceptance length is too rough for a warning."""
 
+LEAST_LOOP = 24
+"""Tokens that a loop has at least."""
+
 MANY_LOOPS = 0.2
 """If more texts than this share end in a loop, acceptance says little about other texts."""
 
@@ -74,9 +77,37 @@ def acceptance_warnings(
 
 
 def is_repetitive(tokens: Sequence[int]) -> bool:
-    """Whether a text ends in a loop: its last 24 tokens or more repeat a phrase of up to 16."""
-    for period in range(1, 17):
-        tail = list(tokens[-max(24, 3 * period) :])
-        if len(tail) >= 24 and tail[period:] == tail[:-period]:
-            return True
-    return False
+    """Check whether a text ends in a loop: a phrase that is repeated until the end.
+
+    The phrase can have any length up to a third of the text. It must occur at least three times,
+    the last time maybe cut off, and the loop must have at least 24 tokens. The very last token may
+    be another one, such as a stop token. Takes linear time.
+
+    Args:
+        tokens: Token ids of the text.
+    """
+    backwards = [int(token) for token in tokens][::-1]
+    return _begins_with_loop(backwards) or _begins_with_loop(backwards[1:])
+
+
+def _begins_with_loop(tokens: list[int]) -> bool:
+    # The first period + lengths[period] tokens repeat with this period.
+    lengths = _prefix_lengths(tokens)
+    return any(
+        period + lengths[period] >= max(LEAST_LOOP, 3 * period)
+        for period in range(1, len(tokens) // 3 + 1)
+    )
+
+
+def _prefix_lengths(tokens: list[int]) -> list[int]:
+    """Compute for each position how many tokens from there equal the first tokens (Z algorithm)."""
+    count = len(tokens)
+    lengths, start, end = [0] * count, 0, 0
+    for position in range(1, count):
+        length = min(end - position, lengths[position - start]) if position < end else 0
+        while position + length < count and tokens[length] == tokens[position + length]:
+            length += 1
+        lengths[position] = length
+        if position + length > end:
+            start, end = position, position + length
+    return lengths

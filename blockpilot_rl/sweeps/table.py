@@ -19,6 +19,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from blockpilot_rl.decoding.acceptance import is_repetitive
 from blockpilot_rl.decoding.latency import LatencyProfile, possible_seconds
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_directory, write_json
@@ -204,7 +205,10 @@ class Sweep:
         frame = _read_rows(path / SWEEP_FILE, metadata)
         table = cls(
             metadata=metadata,
-            rows=frame[list(SCALARS)],
+            # Recordings of earlier versions flag short phrases only.
+            rows=frame[list(SCALARS)].assign(
+                repetitive=[is_repetitive(tokens) for tokens in frame["output_tokens"]]
+            ),
             states=np.stack(frame["state"].to_list()).astype(np.float32),
             output_tokens=frame["output_tokens"].to_list(),
             accepted=[

@@ -72,15 +72,55 @@ def test_texts_without_a_pass():
 @pytest.mark.parametrize(
     ("tokens", "expected"),
     [
+        ([], False),
+        ([7], False),
         ([7] * 24, True),
         ([7] * 23, False),
         ([1, 2, 3, *[4, 5] * 12], True),
+        (list(range(17)) * 10, True),
         ([*range(40), *[*range(16)] * 3], True),
-        ([*range(40), *[*range(17)] * 3], False),
+        ([*range(40), *[*range(17)] * 3], True),
+        ([*range(40), *[*range(17)] * 2, *range(16)], False),
+        ([*range(500), *[*range(200)] * 3], True),
         (list(range(60)), False),
-        ([*[4, 5] * 20, 6], False),
+        ([*[4, 5] * 20, 6], True),
+        ([*[4, 5] * 20, 6, 7], False),
+        ([*[4, 5] * 20, *range(20)], False),
     ],
 )
 def test_repetition(tokens, expected):
-    """A text that ends in a loop is flagged: nothing predicts real texts less."""
+    """A text that ends in a loop is flagged: it says little about other texts."""
     assert is_repetitive(tokens) == expected
+    assert is_repetitive(np.array(tokens, dtype=np.int32)) == expected
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_loops_of_any_period_are_flagged(seed):
+    """After any beginning, cut off anywhere, and before a stop token."""
+    rng = np.random.default_rng(seed)
+    period = int(rng.integers(1, 120))
+    phrase = rng.integers(5_000, size=period).tolist()
+    times = int(rng.integers(max(3, -(-24 // period)), 40))
+    loop = phrase * times + phrase[: int(rng.integers(period + 1))]
+    beginning = rng.integers(5_000, 10_000, size=int(rng.integers(200))).tolist()
+    assert is_repetitive(loop)
+    assert is_repetitive(beginning + loop)
+    assert is_repetitive([*beginning, *loop, 20_000])
+    assert not is_repetitive(beginning + loop + list(range(20_000, 20_030)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_texts_that_do_not_repeat_to_the_end_are_not_flagged(seed):
+    """A phrase that occurs twice, and random words of a small vocabulary."""
+    rng = np.random.default_rng(seed)
+    phrase = rng.permutation(10_000)[: int(rng.integers(12, 200))].tolist()
+    assert not is_repetitive(phrase * 2)
+    assert not is_repetitive([*range(10_000, 10_100), *phrase, *phrase])
+    assert not is_repetitive(rng.integers(8, size=300).tolist())
+
+
+def test_long_texts_take_linear_time():
+    """Quadratic time would take minutes."""
+    assert is_repetitive([7] * 200_000)
+    assert not is_repetitive([*[7] * 200_000, 8, 9])
+    assert is_repetitive([*range(50_000)] * 3)

@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from blockpilot_rl.decoding.acceptance import is_repetitive
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.sweeps import table as module
 from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, Sweep
@@ -413,3 +414,17 @@ def test_the_file_is_plain_parquet(saved):
     assert str(schema.field("accepted_8").type) == "list<element: int16>"
     assert str(schema.field("state").type) == "list<element: float>"
     assert [str(schema.field(name).type) for name in ("temperature", "seed")] == ["double", "int64"]
+
+
+def test_loops_are_flagged_when_a_sweep_is_read(tmp_path):
+    """Recordings of earlier versions flag short phrases only."""
+    table = synthetic_table(40)
+    tokens = list(table.output_tokens)
+    count = len(tokens[3])
+    tokens[3] = np.resize(np.arange(17), count) if count >= 51 else np.full(count, 7)
+    table = dataclasses.replace(table, output_tokens=tokens)
+    assert not table.rows["repetitive"].any()
+    table.save(tmp_path / "sweep")
+    flags = Sweep.load(tmp_path / "sweep").rows["repetitive"]
+    assert flags[3] == (count >= 24)
+    assert flags.to_list() == [is_repetitive(row) for row in tokens]
