@@ -15,8 +15,10 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from blockpilot_rl.decoding.forward import Hidden, TargetForward
+from blockpilot_rl.decoding.forward import TargetForward
+from blockpilot_rl.decoding.lean import Hidden
 from blockpilot_rl.decoding.sampling import GREEDY, Sampling, greedy, gumbel
+from blockpilot_rl.errors import BlockPilotError
 
 PREFILL_ROWS = 8
 """Prompts read in one pass."""
@@ -63,7 +65,14 @@ def continue_batch(
 
     Returns:
         One continuation per prompt, in order, on the CPU.
+
+    Raises:
+        BlockPilotError: If the model has changed since its pass was prepared.
     """
+    if not target.is_current():
+        raise BlockPilotError(
+            "the target has changed since its pass was prepared; prepare it again"
+        )
     if seeds is None:
         seeds = [sampling.seed] * len(prompts)
     records = [
@@ -110,7 +119,7 @@ def _choose(
         places: Seed and position of the first token of each row, `[rows, 2]`.
         step: Tokens that each row has.
     """
-    logits = target.logits(hidden.last[:, -1])
+    logits = target.logits(hidden.last[:, -1]) if hidden.logits is None else hidden.logits[:, -1]
     if sampling.is_greedy:
         return greedy(logits)
     tokens = torch.arange(target.vocab_size, device=logits.device)

@@ -45,13 +45,35 @@ class Decoder:
     """Decodes one request at a time with a pair."""
 
     def __init__(self, pair: Pair) -> None:
-        """Prepare the lean passes of both models."""
+        """Prepare the passes of both models."""
         self.pair = pair
         ids = [] if pair.drafter is None else pair.drafter.config.target_layer_ids
         self.layer_ids: list[int] = list(ids)
-        self.target: TargetForward = target_forward(pair.target, self.layer_ids)
-        self.drafter = None if pair.drafter is None else LeanDrafter(pair.drafter, self.target)
         self._stops = frozenset(pair.stop_token_ids)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        pair, drafter = self.pair, self.pair.drafter
+        if drafter is not None and (drafter.dtype, drafter.device) != (pair.dtype, pair.device):
+            raise BlockPilotError(
+                f"the drafter is {drafter.dtype} on {drafter.device}, the target {pair.dtype} on "
+                f"{pair.device}; load both alike"
+            )
+        self.target: TargetForward = target_forward(pair.target, self.layer_ids)
+        self.drafter = None if drafter is None else LeanDrafter(drafter, self.target)
+
+    def refresh(self) -> None:
+        """Prepare the passes again if a model has changed, so that none reads what is gone.
+
+        Changes are hooks, patches, replaced modules, and other weights, dtypes or devices.
+        `prefill` calls this.
+
+        Raises:
+            BlockPilotError: If a model can no longer be decoded.
+        """
+        if self.target.is_current() and (self.drafter is None or self.drafter.is_current()):
+            return
+        self._prepare()
 
     def state_layout(self, groups: Sequence[str]) -> StateLayout:
         """Names and widths of state groups for this pair."""
@@ -106,13 +128,14 @@ class Decoder:
         n = input_ids.shape[1]
         block = max_block_size or (1 if self.drafter is None else self.pair.block_size)
         self.check_length(n, max_new_tokens, block)
+        self.refresh()
         began = time.perf_counter()
         # The state group `draft` reads a block of the drafter's own size.
         length = n + max_new_tokens + max(block, self.pair.block_size)
         cache = self.target.new_cache(1, length)
         hidden = self.target(input_ids.to(self.pair.device), cache)
         last = hidden.last[0, -1]
-        logits = self.target.logits(last)
+        logits = self.target.logits(last) if hidden.logits is None else hidden.logits[0, -1]
         sampler = Sampler(sampling, self.target.vocab_size)
         first_token = int(sampler.choose(logits[None], n))
         return Prefill(
@@ -125,6 +148,7 @@ class Decoder:
             seconds=time.perf_counter() - began,
             max_new_tokens=max_new_tokens,
             max_block_size=block,
+            target=self.target,
             cache=cache,
             draft_cache=None if self.drafter is None else self.drafter.new_cache(1, length),
         )
@@ -185,6 +209,9 @@ class Decoder:
                 f"block size {block_size} exceeds the prefill's {prefill.max_block_size}"
             )
         self.check_length(prefill.prompt_tokens, budget, block_size)
+        self.refresh()
+        if prefill.target is not self.target:
+            raise BlockPilotError("the model has changed since this prefill; prefill again")
         return self._passes(prefill, block_size, budget, self._stops)
 
     def _passes(
@@ -242,7 +269,8 @@ class Decoder:
             drafts = self.draft(prefill, block, block_size, position)
             block = torch.cat([block, drafts[None]], dim=1)
         hidden = self.target(block, prefill.cache)
-        choice = sampler.choose(self.target.logits(hidden.last[0]), position)
+        logits = self.target.logits(hidden.last) if hidden.logits is None else hidden.logits
+        choice = sampler.choose(logits[0], position)
         tokens, chosen = torch.stack([block[0], choice]).tolist()
         accepted = 0
         while accepted < block_size - 1 and tokens[accepted + 1] == chosen[accepted]:

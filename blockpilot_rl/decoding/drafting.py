@@ -9,18 +9,33 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from transformers.models.qwen3.modeling_qwen3 import Qwen3MLP
 
-from blockpilot_rl.decoding.forward import TargetForward
-from blockpilot_rl.decoding.lean import KVCache, LeanLayer, RopeTable, norm_of
+from blockpilot_rl.decoding.fidelity import Snapshot, customization
+from blockpilot_rl.decoding.forward import TargetForward, matrix_of
+from blockpilot_rl.decoding.lean import (
+    KVCache,
+    LeanForward,
+    LeanLayer,
+    Norm,
+    RopeTable,
+    product,
+    rotate,
+    stacked_bias,
+)
 from blockpilot_rl.decoding.sampling import greedy
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.correction import CorrectionHead
 from blockpilot_rl.models.drafter import DFlashDraftModel, visible
+from blockpilot_rl.models.drafter_config import SCALES
+
+_View = tuple[int | None, bool]
+"""Sliding window of a layer, or None, and whether the layer is causal."""
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Blocks to draft, each at its own place of its own text.
+    """Blocks to draft, each at its own position of its own text.
 
     Attributes:
         rows: Text that each block continues, `[blocks]`; those of a text follow each other.
@@ -44,35 +59,62 @@ class LeanDrafter:
     """Lean pass of a DFlash drafter: grow its context, then draft blocks of any size."""
 
     def __init__(self, drafter: DFlashDraftModel, target: TargetForward) -> None:
-        """Read the drafter's weights, and the target's embeddings and head if it has none."""
+        """Read the drafter's weights, and the target's embeddings and head if it has none.
+
+        Raises:
+            BlockPilotError: If hooks, adapters or patches have changed the drafter.
+        """
         config: Any = drafter.config
         if config.is_dflash2:
             raise BlockPilotError("DFlash2 drafters cannot be decoded with yet")
         self.drafter = drafter
         self.target = target
+        changed = self._customization()
+        if changed is not None:
+            raise BlockPilotError(
+                f"the drafter has {changed}, which its fused pass would skip; use the drafter as "
+                "it was loaded"
+            )
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_dim = config.head_dim
-        self.layers = [
-            LeanLayer(x, self.heads, self.kv_heads, self.head_dim) for x in drafter.layers
-        ]
         layers: Any = drafter.layers
-        self.views: list[tuple[int | None, bool]] = [
+        self.layers = [LeanLayer(x, self.heads, self.kv_heads, self.head_dim) for x in layers]
+        self.views: list[_View] = [
             (layer.self_attn.sliding_window, layer.self_attn.is_causal) for layer in layers
         ]
-        self.norm = norm_of(drafter.norm)
+        self._features = product(drafter.fc.weight.detach())
+        self._context_norm = Norm(drafter.hidden_norm)
+        attentions = [layer.self_attn for layer in layers]
+        linears = [linear for part in attentions for linear in (part.k_proj, part.v_proj)]
+        weight = torch.cat([linear.weight.detach() for linear in linears])
+        self._context = product(weight, stacked_bias(linears))
+        self._key_norms = torch.stack([part.k_norm.weight.detach() for part in attentions])[:, None]
+        self._key_eps = attentions[0].k_norm.variance_epsilon
+        self.norm = Norm(drafter.norm)
         self.token_ids = drafter.draft_token_ids
         self.head = drafter.draft_head(target.head)
         model: Any = target.model
-        self.head_bias = drafter.draft_bias(model.get_output_embeddings().bias)
-        self._table = model.get_input_embeddings().weight.detach()
+        bias = drafter.draft_bias(getattr(model.get_output_embeddings(), "bias", None))
+        shared = isinstance(target, LeanForward) and self.head is target.head and bias is None
+        self._read = target.read if shared else product(self.head, bias)  # type: ignore[attr-defined]
+        self._scales = any(config.setting(name) for name in SCALES[1:])
+        self._table = matrix_of(model.get_input_embeddings())
         self.correction = drafter.correction
-        like = drafter.fc.weight
+        like = drafter.fc.weight.detach()
         mask = torch.tensor([[config.mask_token_id]], device=like.device)
         self.mask_embedding = self.embed(mask)
         self._rope = RopeTable(drafter.rotary_emb, like)
         if self.correction is not None:
-            self._correction_head = self.head @ self.correction.output.weight.detach()
+            self._correct = product(self.head @ self.correction.output.weight.detach())
             self._tokens_read = self._read_tokens(self.correction)
+        self._snapshot = Snapshot(drafter)
+
+    def is_current(self) -> bool:
+        """Whether the drafter still is what this pass has read."""
+        return self._customization() is None and self._snapshot.is_current()
+
+    def _customization(self) -> str | None:
+        return customization(self.drafter, ("blockpilot_rl.models", Qwen3MLP.__module__))
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """Embed tokens as the drafter reads them, `[...]` to `[..., hidden]`."""
@@ -85,24 +127,28 @@ class LeanDrafter:
 
     def new_cache(self, batch: int, max_length: int) -> KVCache:
         """Make an empty cache for `batch` rows of at most `max_length` positions."""
-        like = self.drafter.fc.weight.detach()
-        shape = (len(self.layers), batch, self.kv_heads, max_length, self.head_dim)
         self._rope.reach(max_length)
-        return KVCache(like.new_empty(shape), like.new_empty(shape))
+        shape = (len(self.layers), batch, 2 * self.kv_heads, max_length, self.head_dim)
+        return KVCache(self.mask_embedding.new_empty(shape))
 
     def extend(self, features: torch.Tensor, cache: KVCache) -> None:
-        """Append the features of accepted tokens, `[batch, n, layers * hidden]`, to the context."""
-        start, end = cache.length, cache.length + features.shape[1]
-        cos, sin = (part[start:end, None] for part in self._rope.parts)
-        context = self.drafter.project(features)
-        for index, layer in enumerate(self.layers):
-            key, value = layer.project_context(context, cos, sin)
-            cache.keys[index, :, :, start:end] = key
-            cache.values[index, :, :, start:end] = value
+        """Append the features of accepted tokens, `[batch, n, layers * hidden]`, to the context.
+
+        The keys and values of all layers are one product, since all layers read the same context.
+        """
+        batch, n = features.shape[:2]
+        start, end = cache.length, cache.length + n
+        context = self._context(self._context_norm(self._features(features)))
+        states = context.view(batch, n, len(self.layers), 2 * self.kv_heads, self.head_dim)
+        keys = states[..., : self.kv_heads, :]
+        normed = F.rms_norm(keys, (self.head_dim,), None, self._key_eps)
+        torch.mul(normed, self._key_norms, out=keys)
+        rotate(keys, self._rope.cos[start:end, None], self._rope.sin[start:end, None])
+        cache.states[:, :, :, start:end] = states.permute(2, 0, 3, 1, 4)
         cache.length = end
 
     def draft(self, anchor: torch.Tensor, block_size: int, cache: KVCache) -> torch.Tensor:
-        """Denoise one block behind the cached context.
+        """Denoise one block after the cached context.
 
         The block's own keys and values are written beyond `cache.length` and left stale.
 
@@ -115,35 +161,27 @@ class LeanDrafter:
             States of the masks, for `propose` to read, `[batch, block_size - 1, hidden]`.
         """
         start, end = cache.length, cache.length + block_size
-        cos, sin = (part[start:end, None] for part in self._rope.parts)
-        places = torch.arange(end, device=anchor.device)[None]
-        hidden = self._noise(anchor, block_size)
-        for index, layer in enumerate(self.layers):
-            query, key, value = layer.project(hidden, cos, sin)
-            cache.keys[index, :, :, start:end] = key
-            cache.values[index, :, :, start:end] = value
-            hidden = layer.finish(
-                hidden,
-                query,
-                cache.keys[index, :, :, :end],
-                cache.values[index, :, :, :end],
-                self._near(self.views[index], places[:, start:], places),
-            )
+        cos, sin = self._rope.cos[start:end], self._rope.sin[start:end]
+        masks = self.mask_embedding.expand(anchor.shape[0], block_size - 1, -1)
+        hidden = torch.cat([self.embed(anchor), masks], dim=1)
+        near = {view: self._near(view, start, end) for view in set(self.views)}
+        for layer, view, layer_cache in zip(self.layers, self.views, cache.layers, strict=True):
+            hidden = layer(hidden, cos, sin, layer_cache, start, near[view])
         return hidden[:, 1:]
 
     def draft_at(self, blocks: Blocks, cache: KVCache) -> torch.Tensor:
         """Draft many blocks in one pass.
 
-        The blocks of a text are one query of its context, which is read where it lies. Their own
-        keys and values are written beyond `cache.length` and left stale, so the cache needs room
-        there for as many tokens as the blocks of one text have.
+        The blocks of a text are one query of its context, which is read in place. Their own keys
+        and values are written beyond `cache.length` and left stale, so the cache needs room there
+        for as many tokens as the blocks of one text have.
 
         Args:
             blocks: What to draft.
             cache: Context of whole texts, one per row.
 
         Returns:
-            States of the tokens of all blocks, one block behind the other, for `logits` to read,
+            States of the tokens of all blocks, block after block, for `logits` to read,
             `[tokens, hidden]`.
         """
         block = torch.repeat_interleave(blocks.sizes)
@@ -151,42 +189,40 @@ class LeanDrafter:
         positions = blocks.starts[block] + offsets
         hidden = self.mask_embedding.repeat(1, len(block), 1)
         hidden[:, blocks.firsts] = self.embed(blocks.anchors[None])
-        cos, sin = (part[positions, None] for part in self._rope.parts)
+        cos, sin = self._rope.cos[positions], self._rope.sin[positions]
         rows, tokens = torch.unique_consecutive(blocks.rows[block], return_counts=True)
         counts = tokens.tolist()
         masks = [
             self._masks(own, blocks.starts[own], places, cache)
             for own, places in zip(block.split(counts), positions.split(counts), strict=True)
         ]
-        for index, layer in enumerate(self.layers):
-            parts = (part.split(counts, dim=2) for part in layer.project(hidden, cos, sin))
+        texts = list(zip(rows.tolist(), masks, strict=True))
+        for layer, view, layer_cache in zip(self.layers, self.views, cache.layers, strict=True):
+            states = layer.project(hidden, cos, sin).split(counts, dim=2)
             mixed = [
-                self._attend(index, row, query, key, value, mask[self.views[index]], cache)
-                for row, mask, query, key, value in zip(rows.tolist(), masks, *parts, strict=True)
+                self._attend(layer, part, layer_cache[row, None], cache.length, mask[view])
+                for part, (row, mask) in zip(states, texts, strict=True)
             ]
             hidden = layer.feed_forward(hidden, torch.cat(mixed, dim=1))
         return hidden[0]
 
     def _attend(
         self,
-        index: int,
-        row: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
+        layer: LeanLayer,
+        states: torch.Tensor,
+        past: torch.Tensor,
+        start: int,
         mask: torch.Tensor,
-        cache: KVCache,
     ) -> torch.Tensor:
-        """Let the blocks of one text look at its context and at themselves in one layer."""
-        start, end = cache.length, cache.length + key.shape[2]
-        keys, values = cache.keys[index, row, None], cache.values[index, row, None]
-        keys[:, :, start:end], values[:, :, start:end] = key, value
-        return self.layers[index].attend(query, keys[:, :, :end], values[:, :, :end], mask)
+        """Let the blocks of one text attend to its context and to themselves in one layer."""
+        end = start + states.shape[2]
+        past[:, :, start:end] = states[:, self.heads :]
+        return layer.attend(states[:, : self.heads], past[:, :, :end], mask)
 
     def _masks(
         self, block: torch.Tensor, starts: torch.Tensor, positions: torch.Tensor, cache: KVCache
-    ) -> dict[tuple[int | None, bool], torch.Tensor]:
-        """Additive masks of the blocks of one text, for every view that a layer has.
+    ) -> dict[_View, torch.Tensor]:
+        """Make additive masks of the blocks of one text, for every view that a layer has.
 
         Args:
             block: Block of each token, `[n]`.
@@ -199,34 +235,29 @@ class LeanDrafter:
         """
         context = torch.arange(cache.length, device=block.device)
         seen = torch.cat([context < starts[:, None], block[:, None] == block], dim=1)
-        seen = seen.repeat(self.heads // self.kv_heads, 1)[None, None]
-        places = torch.cat([context, positions])[None]
+        places = torch.cat([context, positions])
         masks = {}
         for view in set(self.views):
-            near = self._near(view, positions[None], places)
-            hidden = ~seen if near is None else ~(seen & near)
-            masks[view] = cache.keys.new_zeros(hidden.shape).masked_fill_(hidden, -torch.inf)
+            near = visible(positions, places, *view)
+            masks[view] = self._additive(seen if near is None else seen & near)
         return masks
 
-    def _near(
-        self, view: tuple[int | None, bool], queries: torch.Tensor, keys: torch.Tensor
-    ) -> torch.Tensor | None:
-        """Mask of a layer that does not see everything.
-
-        Args:
-            view: Its sliding window, or None, and whether it is causal.
-            queries: Position of each query, `[blocks, n]`.
-            keys: Position of each key, `[blocks, length]`.
+    def _near(self, view: _View, start: int, end: int) -> torch.Tensor | None:
+        """Mask of a block at `start … end - 1` in a layer that does not see everything.
 
         Returns:
-            Boolean `[blocks, 1, groups * n, length]`, or None to look everywhere.
+            `[1, 1, groups * n, end]`, or None to attend everywhere.
         """
-        near = visible(queries, keys, *view)
-        return None if near is None else near.repeat(1, self.heads // self.kv_heads, 1)[:, None]
+        if view == (None, False):
+            return None
+        places = torch.arange(end, device=self.device)
+        near = visible(places[start:], places, *view)
+        return None if near is None else self._additive(near)
 
-    def _noise(self, anchor: torch.Tensor, block_size: int) -> torch.Tensor:
-        masks = self.mask_embedding.expand(anchor.shape[0], block_size - 1, -1)
-        return torch.cat([self.embed(anchor), masks], dim=1)
+    def _additive(self, seen: torch.Tensor) -> torch.Tensor:
+        """Turn a boolean mask `[n, length]` into an additive one for each query group."""
+        mask = self.mask_embedding.new_zeros(seen.shape).masked_fill_(~seen, -torch.inf)
+        return mask.repeat(self.heads // self.kv_heads, 1)[None, None]
 
     def logits(self, states: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
         """Read states of masks as logits.
@@ -238,12 +269,14 @@ class LeanDrafter:
         Returns:
             Logits over the draft vocabulary, `[..., draft_vocab]`.
         """
-        normed = self._normed(states)
-        logits = F.linear(normed, self.head, self.head_bias)
+        normed = self.norm(states)
+        logits = self._read(normed)
         if self.correction is not None:
-            mixed = self.correction.mix(normed, self.embed(before))
-            logits = logits + F.linear(mixed, self._correction_head)
-        return self.drafter.scale_logits(logits)
+            logits = self._correct(self.correction.mix(normed, self.embed(before))).add_(logits)
+        return self._scaled(logits)
+
+    def _scaled(self, logits: torch.Tensor) -> torch.Tensor:
+        return self.drafter.scale_logits(logits) if self._scales else logits
 
     def propose(
         self,
@@ -293,13 +326,13 @@ class LeanDrafter:
 
         What does not depend on the drafts is computed for all masks at once.
         """
-        normed = self._normed(states)
-        logits, known = F.linear(normed, self.head, self.head_bias), correction.state(normed)
+        normed = self.norm(states)
+        logits = self._read(normed).unbind(1)
+        known = correction.state(normed).unbind(1)
         read = correction.read(self.embed(anchors))
-        for index in range(states.shape[1]):
-            mixed = correction.join(known[:, index], read)
-            corrected = logits[:, index] + F.linear(mixed, self._correction_head)
-            corrected = self.drafter.scale_logits(corrected)
+        for index, state in enumerate(known):
+            corrected = self._correct(correction.join(state, read)).add_(logits[index])
+            corrected = self._scaled(corrected)
             drafts = choose(corrected, index)
             yield corrected, drafts
             read = self._tokens_read[drafts]
@@ -312,9 +345,6 @@ class LeanDrafter:
         """
         tokens = self.to_target_ids(torch.arange(len(self.head), device=self.device))
         return torch.cat([correction.read(self.embed(some)) for some in tokens.split(8192)])
-
-    def _normed(self, states: torch.Tensor) -> torch.Tensor:
-        return F.rms_norm(states, states.shape[-1:], *self.norm)
 
     def to_target_ids(self, draft_ids: torch.Tensor) -> torch.Tensor:
         """Map ids of the draft vocabulary to the target's."""

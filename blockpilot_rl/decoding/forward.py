@@ -1,8 +1,9 @@
 """The target's forward pass over a cache: lean where possible, through its modules elsewhere.
 
 The common dense families (RMSNorm, grouped-query attention, RoPE, SwiGLU) run as a few fused calls
-per layer over the same weights; other targets run through their own modules behind the same
-interface. Plain and speculative decoding use the same pass, so ratios are fair.
+per layer over the same weights. Other targets, and targets that hooks, adapters or patches have
+changed, run through their own modules behind the same interface. Plain and speculative decoding use
+the same pass, so ratios are fair.
 """
 
 from __future__ import annotations
@@ -10,50 +11,18 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-from transformers import (
-    DynamicCache,
-    LlamaForCausalLM,
-    MistralForCausalLM,
-    PreTrainedModel,
-    Qwen2ForCausalLM,
-    Qwen3ForCausalLM,
-    SeedOssForCausalLM,
-    SmolLM3ForCausalLM,
-)
+from transformers import DynamicCache, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from blockpilot_rl.decoding.lean import KVCache, LeanLayer, RopeTable, causal_mask, norm_of
+from blockpilot_rl.decoding.fidelity import Snapshot, has_global_hooks, is_lean, override
+from blockpilot_rl.decoding.lean import Hidden, LeanForward
 from blockpilot_rl.errors import BlockPilotError, one_line
-from blockpilot_rl.models.drafter_config import STATIC_ROPES
-
-LEAN_FAMILIES: tuple[type[PreTrainedModel], ...] = (
-    LlamaForCausalLM,
-    MistralForCausalLM,
-    Qwen2ForCausalLM,
-    Qwen3ForCausalLM,
-    SeedOssForCausalLM,
-    SmolLM3ForCausalLM,
-)
-
-
-@dataclass(frozen=True)
-class Hidden:
-    """Result of a target pass.
-
-    Attributes:
-        last: Final-norm hidden states, `[batch, n, hidden]`.
-        features: Outputs of the drafter's feature layers, concatenated,
-            `[batch, n, layers * hidden]`.
-    """
-
-    last: torch.Tensor
-    features: torch.Tensor
 
 
 class TargetForward(Protocol):
@@ -62,6 +31,9 @@ class TargetForward(Protocol):
     model: Any
     head: torch.Tensor
     vocab_size: int
+
+    def is_current(self) -> bool:
+        """Whether the model still is the one that this pass was prepared for."""
 
     def new_cache(self, batch: int, max_length: int) -> Any:
         """Make an empty cache for `batch` rows of at most `max_length` positions."""
@@ -77,100 +49,19 @@ class TargetForward(Protocol):
         Args:
             input_ids: New tokens, `[batch, n]`.
             cache: Extended in place by `n` positions.
-            padding: Number of padding slots at the left of each row, `[batch]`; those slots are
-                never attended to and positions count from behind them.
+            padding: Number of padding slots at the left of each row, `[batch]`. Those slots are
+                never attended to, and positions count from the first slot after them.
         """
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Read `[..., hidden]` final-norm states: head, bias, scale and soft cap of the target."""
 
 
-class LeanForward:
-    """Lean pass of a Llama-like target; equal to its modules' up to rounding."""
-
-    def __init__(self, model: PreTrainedModel, layer_ids: list[int]) -> None:
-        """Read the weights of `model` (see `is_lean`) and note its feature layers."""
-        config = model.config
-        self.model: Any = model
-        base: Any = model.base_model
-        head_dim = getattr(config, "head_dim", None) or (
-            config.hidden_size // config.num_attention_heads
-        )
-        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
-        self.head_dim, self.groups = head_dim, self.heads // self.kv_heads
-        self.layers = [LeanLayer(x, self.heads, self.kv_heads, head_dim) for x in base.layers]
-        self.layer_ids = layer_ids
-        self.norm = norm_of(base.norm)
-        self.embedding = base.embed_tokens.weight.detach()
-        self.head = model.get_output_embeddings().weight.detach()
-        self.vocab_size = self.head.shape[0]
-        self._rope = RopeTable(base.rotary_emb, self.embedding)
-
-    def new_cache(self, batch: int, max_length: int) -> KVCache:
-        """Make an empty cache for `batch` rows of at most `max_length` positions."""
-        shape = (len(self.layers), batch, self.kv_heads, max_length, self.head_dim)
-        self._rope.reach(max_length)
-        return KVCache(self.embedding.new_empty(shape), self.embedding.new_empty(shape))
-
-    def embed(self, input_ids: torch.Tensor) -> torch.Tensor:
-        """Embed tokens, `[batch, n]` to `[batch, n, hidden]`."""
-        return F.embedding(input_ids, self.embedding)
-
-    def __call__(
-        self,
-        input_ids: torch.Tensor,
-        cache: KVCache,
-        padding: torch.Tensor | None = None,
-    ) -> Hidden:
-        """Append tokens to the cache; see `TargetForward`."""
-        n = input_ids.shape[1]
-        start, end = cache.length, cache.length + n
-        # A cache that was joined from shorter ones was not made here in its length.
-        self._rope.reach(end)
-        hidden = self.embed(input_ids)
-        mask = causal_mask(n, end, self.groups, input_ids.device)
-        if padding is None:
-            cos, sin = (part[start:end, None] for part in self._rope.parts)
-        else:
-            slots = torch.arange(end, device=input_ids.device)
-            positions = (slots[start:] - padding[:, None]).clamp(min=0)
-            cos, sin = (part[positions].unsqueeze(2) for part in self._rope.parts)
-            real = (slots >= padding[:, None])[:, None, None]
-            # A padding slot sees itself, since a row of the mask must keep something.
-            itself = slots[start:, None] == slots
-            mask = real if mask is None else (real & mask) | itself.repeat(self.groups, 1)
-            # Additive, so that attention need not convert a mask of the whole batch in each layer.
-            mask = hidden.new_zeros(mask.shape).masked_fill_(~mask, -torch.inf)
-        outputs = {}
-        for index, layer in enumerate(self.layers):
-            query, key, value = layer.project(hidden, cos, sin)
-            cache.keys[index, :, :, start:end] = key
-            cache.values[index, :, :, start:end] = value
-            hidden = layer.finish(
-                hidden,
-                query,
-                cache.keys[index, :, :, :end],
-                cache.values[index, :, :, :end],
-                mask,
-            )
-            if index in self.layer_ids:
-                outputs[index] = hidden
-        cache.length = end
-        last = F.rms_norm(hidden, (hidden.shape[-1],), *self.norm)
-        features = [outputs[index] for index in self.layer_ids]
-        return Hidden(last, torch.cat(features, dim=-1) if features else hidden[..., :0])
-
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Read `[..., hidden]` final-norm states with the target's head."""
-        flat = F.linear(hidden.reshape(-1, hidden.shape[-1]), self.head)
-        return flat.view(*hidden.shape[:-1], self.vocab_size)
-
-
 class ModuleCache(DynamicCache):
     """transformers' cache with `length` and an absolute `crop`.
 
     Made without a config, it keeps every position, also of layers with a sliding window: a window
-    that has moved on could not take rejected drafts back. The layers' masks are unchanged by that.
+    that has moved on could not take rejected drafts back. The layers' masks do not change by that.
     """
 
     @property
@@ -224,11 +115,11 @@ class _GivenOutput(BaseModelOutputWithPast):
 
 
 class _GivenStates(nn.Module):
-    """Stands in for a model's layers: what it is given is what they would have returned."""
+    """Takes the place of a model's layers and returns the states that it is given."""
 
     @property
     def decoder(self) -> _GivenStates:
-        """What models call that hold their layers one level deeper."""
+        """The module that models call when they hold their layers one level deeper."""
         return self
 
     def forward(
@@ -238,9 +129,9 @@ class _GivenStates(nn.Module):
 
 
 def _without_layers(model: PreTrainedModel) -> Any:
-    """Make a model of what a causal LM does behind its final norm, over the same weights.
+    """Make a model of what a causal LM does after its final norm, over the same weights.
 
-    So the head's bias, scales and soft caps apply as the family's own code has them.
+    The head's bias, scales and soft caps apply as the family's own code has them.
     """
     rest = copy.copy(model)
     rest._modules = {**model._modules, model.base_model_prefix: _GivenStates()}
@@ -248,27 +139,43 @@ def _without_layers(model: PreTrainedModel) -> Any:
 
 
 class ModuleForward:
-    """Pass of any dense decoder-only target through its own modules."""
+    """Pass of any dense decoder-only target through its own modules, hooks included."""
 
     def __init__(self, model: PreTrainedModel, layer_ids: list[int]) -> None:
         """Wrap `model` and note its feature layers.
 
         Raises:
-            BlockPilotError: If `model` has no head, or a few tokens show that its layers and its
-                head cannot be run apart, or that it does not forget what was cropped.
+            BlockPilotError: If `model` has no head or weights that are not in memory, or if a few
+                tokens show that its layers and its head cannot be run apart or that it does not
+                forget what was cropped.
         """
         self.model: Any = model
         self.layer_ids = layer_ids
         head: Any = model.get_output_embeddings()
+        family = type(model).__name__
         if head is None:
-            raise BlockPilotError(f"targets of class {type(model).__name__} have no head to read")
-        self.head: torch.Tensor = head.weight.detach()
+            raise BlockPilotError(f"targets of class {family} have no head to read")
+        if any(parameter.is_meta for parameter in model.parameters()):
+            raise BlockPilotError(
+                f"this {family} has offloaded weights (on the meta device); load it without "
+                "offloading, on a device that holds it"
+            )
+        self.head = matrix_of(head)
         self.vocab_size = self.head.shape[0]
+        # Hooks of the whole model expect its own inputs and outputs.
+        self._whole = has_global_hooks() or override(model) is not None
         self._read = _without_layers(model)
+        self._layers = _layers_of(model) if layer_ids else nn.ModuleList()
         self._takes_positions = (
             "position_ids" in inspect.signature(model.base_model.forward).parameters
         )
         self._check()
+        self._could_be_lean = is_lean(model)
+        self._snapshot = Snapshot(model, buffers=False)
+
+    def is_current(self) -> bool:
+        """Whether the model still is the one that this pass was prepared for."""
+        return is_lean(self.model) == self._could_be_lean and self._snapshot.is_current()
 
     @torch.inference_mode()
     def _check(self) -> None:
@@ -281,7 +188,7 @@ class ModuleForward:
             self(ids[:, :2], cache)
             cache.crop(2)
             hidden = self(ids[:, 2:], cache)
-            ours = self.logits(hidden.last).float()
+            ours = (self.logits(hidden.last) if hidden.logits is None else hidden.logits).float()
             theirs = self.model(input_ids=ids, use_cache=False).logits[:, 2:].float()
         # Code that keeps other state, or lays its modules out otherwise, fails in its own ways.
         except Exception as error:
@@ -315,24 +222,24 @@ class ModuleForward:
         self, input_ids: torch.Tensor, cache: ModuleCache, padding: torch.Tensor | None = None
     ) -> Hidden:
         """Append tokens to the cache; see `TargetForward`."""
-        extra = {}
+        inputs: dict[str, Any] = {"input_ids": input_ids, "cache": cache, "use_cache": True}
         if padding is not None:
             slots = torch.arange(cache.length + input_ids.shape[1], device=input_ids.device)
-            extra["attention_mask"] = (slots >= padding[:, None]).long()
+            inputs["attention_mask"] = (slots >= padding[:, None]).long()
             # Models without positions of their own (ALiBi) count from the mask.
             if self._takes_positions:
                 positions = (slots - padding[:, None]).clamp(min=0)
-                extra["position_ids"] = positions[:, cache.length :]
-        output = self.model.base_model(
-            input_ids=input_ids,
-            cache=cache,
-            use_cache=True,
-            output_hidden_states=[index + 1 for index in self.layer_ids],
-            **extra,
-        )
-        features = [output.hidden_states[index + 1] for index in self.layer_ids]
-        last = output.last_hidden_state
-        return Hidden(last, torch.cat(features, dim=-1) if features else last[..., :0])
+                inputs["position_ids"] = positions[:, cache.length :]
+        recorded = [self._layers[index] for index in self.layer_ids]
+        if self._whole:
+            with _recording([*recorded, self.model.base_model]) as outputs:
+                logits = self.model(**inputs).logits
+            last = outputs.pop()
+        else:
+            with _recording(recorded) as outputs:
+                last = self.model.base_model(**inputs).last_hidden_state
+            logits = None
+        return Hidden(last, torch.cat(outputs, dim=-1) if outputs else last[..., :0], logits)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Read `[..., hidden]` final-norm states with the target's head."""
@@ -341,34 +248,59 @@ class ModuleForward:
         return logits.view(*hidden.shape[:-1], self.vocab_size)
 
 
-def is_lean(model: PreTrainedModel) -> bool:
-    """Whether `LeanForward` computes what `model`'s modules compute."""
-    config = model.config
-    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
-    layer_types = getattr(config, "layer_types", None)
-    full_attention = (
-        getattr(config, "sliding_window", None) is None
-        if layer_types is None
-        else set(layer_types) == {"full_attention"}
-    )
-    return (
-        # Subclasses and code of a checkpoint's own may differ in anything.
-        type(model) in LEAN_FAMILIES
-        and rope in STATIC_ROPES
-        and full_attention
-        # Quantised or adapted linears compute more than their weight says.
-        and all(type(part) is nn.Linear for part in _linears(model))
-        and model.get_output_embeddings().bias is None
-    )
+def matrix_of(module: nn.Module) -> torch.Tensor:
+    """Find the matrix of a head or an embedding, which another module may wrap, `[vocab, hidden]`.
+
+    Raises:
+        BlockPilotError: If there is none.
+    """
+    weight = getattr(module, "weight", None)
+    if not isinstance(weight, torch.Tensor):
+        matrices = [parameter for parameter in module.parameters() if parameter.dim() == 2]
+        if not matrices:
+            raise BlockPilotError(f"the target's {type(module).__name__} has no matrix to read")
+        weight = max(matrices, key=torch.Tensor.numel)
+    return weight.detach()
 
 
-def _linears(model: PreTrainedModel) -> Iterator[nn.Module]:
-    """Every module of a target of `LEAN_FAMILIES` that is read as a matrix."""
-    yield model.get_output_embeddings()
+def _layers_of(model: PreTrainedModel) -> nn.ModuleList:
+    """Find the decoder layers of a model.
+
+    Raises:
+        BlockPilotError: If none of its lists is as long as its config says.
+    """
+    count = model.config.num_hidden_layers
     for module in model.base_model.modules():
-        for name, part in module.named_children():
-            if name.endswith("_proj"):
-                yield part
+        if isinstance(module, nn.ModuleList) and len(module) >= count:
+            return module
+    raise BlockPilotError(
+        f"targets of class {type(model).__name__} give no drafter its features: they "
+        f"have no list of {count} layers"
+    )
+
+
+@contextmanager
+def _recording(modules: Sequence[nn.Module]) -> Iterator[list[torch.Tensor]]:
+    """Record the output of each module, in order, as the modules after it read it.
+
+    The hooks are registered for one pass, and so run after those of the user.
+    """
+    outputs: list[Any] = [None] * len(modules)
+
+    def record(index: int) -> Any:
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            outputs[index] = output[0] if isinstance(output, tuple) else output
+            if hasattr(output, "last_hidden_state"):
+                outputs[index] = output.last_hidden_state
+
+        return hook
+
+    handles = [module.register_forward_hook(record(i)) for i, module in enumerate(modules)]
+    try:
+        yield outputs
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def target_forward(model: PreTrainedModel, layer_ids: list[int]) -> LeanForward | ModuleForward:

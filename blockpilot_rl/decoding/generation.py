@@ -40,6 +40,7 @@ class Prefill:
         seconds: Time that prefill took.
         max_new_tokens: Budget that the caches were made for.
         max_block_size: Block size that the caches were made for.
+        target: The target's pass that has read the prompt.
         cache: The target's cache.
         draft_cache: The drafter's cache, or None without a drafter.
         drafter_read: Whether the drafter has read the prompt for the state, so that its cache holds
@@ -58,6 +59,7 @@ class Prefill:
     seconds: float
     max_new_tokens: int
     max_block_size: int
+    target: Any
     cache: Any
     draft_cache: Any
     drafter_read: bool = False

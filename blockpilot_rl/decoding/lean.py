@@ -1,41 +1,71 @@
-"""Decoder layers as a handful of fused calls, and the preallocated cache they write to.
+"""Fused decoder layers over a model's own weights, and the caches that they write to.
 
-On small models and short steps the overhead of modules costs more than the arithmetic. `LeanLayer`
-reads a module's own weights (Llama-like: RMSNorm, grouped-query attention, RoPE, SwiGLU) and
-computes what the module computes, up to rounding.
+On small models and short steps the overhead of modules costs more than the arithmetic.
+`LeanForward` runs the layers of a Llama-like target (RMSNorm, grouped-query attention, RoPE,
+SwiGLU) as a handful of calls each and computes what the modules compute, up to rounding. The
+drafter runs the same layers. On CPUs, the products use oneDNN's packed weights, which run at the
+speed of the memory also for a single token.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from transformers import PreTrainedModel
 from transformers.activations import SiLUActivation
 
+from blockpilot_rl.decoding.fidelity import Snapshot, is_lean
 
-@dataclass
+Product = Callable[[torch.Tensor], torch.Tensor]
+"""A linear map of the last dimension."""
+
+_PACKED_ROWS = 16
+"""Number of rows that packed weights are laid out for; fewer and more work too."""
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """Result of a target pass.
+
+    Attributes:
+        last: Final-norm hidden states, `[batch, n, hidden]`.
+        features: Outputs of the drafter's feature layers, concatenated,
+            `[batch, n, layers * hidden]`.
+        logits: The target's logits, `[batch, n, vocab]`, where the pass computes them; None where
+            `TargetForward.logits` does.
+    """
+
+    last: torch.Tensor
+    features: torch.Tensor
+    logits: torch.Tensor | None = None
+
+
 class KVCache:
     """Preallocated keys and values of every layer.
 
     Attributes:
-        keys: `[layers, batch, kv_heads, max_length, head_dim]`.
-        values: Same shape.
-        length: Positions in use; entries beyond it are stale and never read.
+        layers: Keys and values of each layer, `[batch, 2 * kv_heads, max_length, head_dim]`, keys
+            first.
+        length: Positions in use. Entries beyond it are stale and never read.
     """
 
-    keys: torch.Tensor
-    values: torch.Tensor
-    length: int = 0
+    def __init__(self, states: torch.Tensor, length: int = 0) -> None:
+        """Wrap keys and values `[layers, batch, 2 * kv_heads, max_length, head_dim]`."""
+        self.states = states
+        self.layers = states.unbind()
+        self.length = length
 
     @property
     def max_length(self) -> int:
         """Positions that fit."""
-        return self.keys.shape[3]
+        return self.states.shape[3]
 
     def crop(self, length: int) -> None:
         """Forget every position from `length` on."""
@@ -43,7 +73,8 @@ class KVCache:
 
     def select(self, rows: torch.Tensor) -> None:
         """Keep only these rows of the batch, in this order."""
-        self.keys, self.values = self.keys[:, rows], self.values[:, rows]
+        self.states = self.states[:, rows]
+        self.layers = self.states.unbind()
 
     def join(self, others: Sequence[KVCache], max_length: int) -> KVCache:
         """Stack the rows of `others` below these, each padded on the left to the longest.
@@ -54,48 +85,151 @@ class KVCache:
         """
         caches = [self, *others]
         length = max(cache.length for cache in caches)
-        layers, _, kv_heads, _, head_dim = self.keys.shape
-        batch = sum(cache.keys.shape[1] for cache in caches)
+        layers, _, heads, _, head_dim = self.states.shape
+        batch = sum(cache.states.shape[1] for cache in caches)
         # Padding is masked, but a stale NaN times zero would still be NaN.
-        keys = self.keys.new_zeros(layers, batch, kv_heads, max_length, head_dim)
-        values = torch.zeros_like(keys)
+        states = self.states.new_zeros(layers, batch, heads, max_length, head_dim)
         end = 0
         for cache in caches:
-            start, end = end, end + cache.keys.shape[1]
+            start, end = end, end + cache.states.shape[1]
             slots = slice(length - cache.length, length)
-            keys[:, start:end, :, slots] = cache.keys[:, :, :, : cache.length]
-            values[:, start:end, :, slots] = cache.values[:, :, :, : cache.length]
-        return KVCache(keys, values, length)
+            states[:, start:end, :, slots] = cache.states[:, :, :, : cache.length]
+        return KVCache(states, length)
 
 
-def _fuse(*linears: nn.Linear) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Stack the weights of linears that read the same input, without holding them twice.
+@lru_cache
+def can_pack(dtype: torch.dtype) -> bool:
+    """Whether this CPU and this build of PyTorch multiply packed weights of a dtype correctly."""
+    if dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        return False
+    weight = torch.arange(-24.0, 24.0).view(6, 8).to(dtype)
+    states = torch.arange(-8.0, 8.0).view(2, 8).to(dtype)
+    try:
+        found = _packed_product(weight, None)(states)
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return False
+    return torch.allclose(found, F.linear(states, weight))
 
-    The modules keep working: their parameters become views of the stacked tensor.
+
+def product(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Product:
+    """Make the linear map `x @ weight.T + bias`.
+
+    Args:
+        weight: `[out, in]`. CPUs that can multiply packed weights keep a packed copy; elsewhere the
+            tensor itself is read.
+        bias: `[out]`, or None.
     """
-    rows = [linear.weight.shape[0] for linear in linears]
-    if _are_stacked([linear.weight for linear in linears]):
-        first = linears[0].weight
-        weight = first.as_strided((sum(rows), first.shape[1]), first.stride())
-    else:
-        weight = torch.cat([linear.weight.data for linear in linears])
-        for linear, part in zip(linears, weight.split(rows), strict=True):
-            linear.weight.data = part
+    if weight.device.type == "cpu" and can_pack(weight.dtype):
+        return _packed_product(weight, bias)
+    return lambda states: F.linear(states, weight, bias)
+
+
+def _packed_product(weight: torch.Tensor, bias: torch.Tensor | None) -> Product:
+    multiply = torch.ops.mkldnn._linear_pointwise.default
+    with torch.inference_mode():
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _PACKED_ROWS)
+    return lambda states: multiply(states, packed, bias, "none", (), "")
+
+
+def stacked_product(*linears: nn.Linear) -> Product:
+    """Make one linear map of linears that read the same input.
+
+    Where weights are not packed, they are stacked in place: the modules keep working, and their
+    parameters become views of the stacked tensor.
+
+    Raises:
+        NotImplementedError: If some linears have a bias and others do not.
+    """
+    weights: list[torch.Tensor] = [linear.weight.detach() for linear in linears]
+    bias = stacked_bias(linears)
+    if weights[0].device.type == "cpu" and can_pack(weights[0].dtype):
+        return product(torch.cat(weights) if len(weights) > 1 else weights[0], bias)
+    return product(_stack(linears), bias)
+
+
+def stacked_bias(linears: Sequence[nn.Linear]) -> torch.Tensor | None:
+    """Join the biases of linears, `[out]`; None if they have none.
+
+    Raises:
+        NotImplementedError: If some linears have a bias and others do not.
+    """
     biases: list[torch.Tensor | None] = [linear.bias for linear in linears]
-    present = [bias.data for bias in biases if bias is not None]
-    if not present:
-        return weight.detach(), None
-    if len(present) != len(biases):
-        raise NotImplementedError("some of the fused projections have a bias and others do not")
-    return weight.detach(), torch.cat(present)
+    present = [bias.detach() for bias in biases if bias is not None]
+    if present and len(present) < len(biases):
+        raise NotImplementedError("some of the stacked linears have a bias and others do not")
+    return torch.cat(present) if present else None
+
+
+def _stack(linears: Sequence[nn.Linear]) -> torch.Tensor:
+    """Stack the weights of linears, `[out, in]`, and let their parameters be views of the stack."""
+    rows = [linear.weight.shape[0] for linear in linears]
+    first: torch.Tensor = linears[0].weight.detach()
+    if _are_stacked([linear.weight for linear in linears]):
+        return first.as_strided((sum(rows), first.shape[1]), first.stride())
+    weight = torch.cat([linear.weight.detach() for linear in linears])
+    for linear, part in zip(linears, weight.split(rows), strict=True):
+        linear.weight.data = part
+    return weight
 
 
 def _are_stacked(weights: Sequence[torch.Tensor]) -> bool:
-    """Whether contiguous weights follow each other in one storage, as `_fuse` leaves them."""
+    """Whether contiguous weights follow each other in one storage, as `_stack` leaves them."""
     return len({weight.untyped_storage().data_ptr() for weight in weights}) == 1 and all(
         above.is_contiguous() and above.data_ptr() + above.nbytes == below.data_ptr()
         for above, below in itertools.pairwise(weights)
     )
+
+
+class Norm:
+    """RMSNorm, rounded as transformers' modules round it."""
+
+    def __init__(self, module: Any) -> None:
+        """Read weight and epsilon of an RMSNorm module."""
+        self.weight: torch.Tensor = module.weight.detach()
+        self.eps = float(module.variance_epsilon)
+        self.shape = tuple(self.weight.shape)
+
+    def __call__(self, states: torch.Tensor) -> torch.Tensor:
+        """Normalize the last dimension."""
+        return F.rms_norm(states, self.shape, None, self.eps).mul_(self.weight)
+
+
+class RopeTable:
+    """A model's own rotary embedding, tabulated for positions `0 … length - 1`.
+
+    Attributes:
+        cos: `[length, 1, head_dim]`.
+        sin: Same shape. The first half is negated, as `rotate` expects it.
+    """
+
+    def __init__(self, rotary: nn.Module, like: torch.Tensor) -> None:
+        """Tabulate the first positions in the dtype and on the device of `like`."""
+        self._rotary, self._like = rotary, like
+        self._length = 0
+        self.reach(512)
+
+    def reach(self, length: int) -> None:
+        """Cover at least `length` positions."""
+        if length <= self._length:
+            return
+        self._length = max(512, 2 * length)
+        positions = torch.arange(self._length, device=self._like.device)[None]
+        cos, sin = self._rotary(self._like, positions)
+        half = sin.shape[-1] // 2
+        self.cos = cos[0, :, None]
+        self.sin = torch.cat([-sin[..., :half], sin[..., half:]], dim=-1)[0, :, None]
+
+
+def rotate(states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
+    """Apply rotary positions in place.
+
+    Args:
+        states: `[..., head_dim]`.
+        cos: Rows of a `RopeTable`, broadcastable to `states`.
+        sin: Likewise.
+    """
+    turned = torch.roll(states, states.shape[-1] // 2, -1)
+    torch.add(states * cos, turned.mul_(sin), out=states)
 
 
 class LeanLayer:
@@ -106,158 +240,176 @@ class LeanLayer:
         attention: Any = layer.self_attn
         mlp: Any = layer.mlp
         self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
-        self.qkv, self.qkv_bias = _fuse(attention.q_proj, attention.k_proj, attention.v_proj)
-        self.output, self.output_bias = _fuse(attention.o_proj)
-        self.gate_up, self.gate_up_bias = _fuse(mlp.gate_proj, mlp.up_proj)
-        self.down, self.down_bias = _fuse(mlp.down_proj)
-        self.activation = F.silu if isinstance(mlp.act_fn, SiLUActivation) else mlp.act_fn
+        self.qkv = stacked_product(attention.q_proj, attention.k_proj, attention.v_proj)
+        self.output = stacked_product(attention.o_proj)
+        self.gate_up = stacked_product(mlp.gate_proj, mlp.up_proj)
+        self.down = stacked_product(mlp.down_proj)
+        self.activation = F.silu if type(mlp.act_fn) is SiLUActivation else mlp.act_fn
         self.rotates = bool(getattr(attention, "use_rope", True))
-        self.input_norm = norm_of(layer.input_layernorm)
-        self.post_norm = norm_of(layer.post_attention_layernorm)
-        self.qk_norm: tuple[torch.Tensor, torch.Tensor, float] | None = None
+        self.input_norm = Norm(layer.input_layernorm)
+        self.post_norm = Norm(layer.post_attention_layernorm)
+        self.query_norm = self.key_norm = None
         if hasattr(attention, "q_norm"):
-            query_norm, eps = norm_of(attention.q_norm)
-            self.qk_norm = (query_norm, norm_of(attention.k_norm)[0], eps)
+            self.query_norm, self.key_norm = Norm(attention.q_norm), Norm(attention.k_norm)
 
-    def project(
-        self, hidden: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Compute rotated queries and keys, and values, each `[batch, heads, n, head_dim]`."""
-        batch, n, width = hidden.shape
-        normed = F.rms_norm(hidden, (width,), *self.input_norm)
-        qkv = F.linear(normed, self.qkv, self.qkv_bias)
-        return self._split(qkv.view(batch, n, -1, self.head_dim), self.heads, cos, sin)
-
-    def project_context(
-        self, context: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute rotated keys, and values, of a drafter's context `[batch, n, hidden]`."""
-        skip = self.heads * self.head_dim
-        bias = None if self.qkv_bias is None else self.qkv_bias[skip:]
-        kv = F.linear(context, self.qkv[skip:], bias)
-        kv = kv.view(*context.shape[:2], -1, self.head_dim)
-        _, key, value = self._split(kv, 0, cos, sin)
-        return key, value
-
-    def _split(
-        self, states: torch.Tensor, heads: int, cos: torch.Tensor, sin: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        rotated = heads + self.kv_heads
-        qk, value = states[:, :, :rotated], states[:, :, rotated:]
-        if self.qk_norm is not None:
-            query_norm, key_norm, eps = self.qk_norm
-            shape = (self.head_dim,)
-            key = F.rms_norm(qk[:, :, heads:], shape, key_norm, eps)
-            qk = (
-                key
-                if heads == 0
-                else torch.cat([F.rms_norm(qk[:, :, :heads], shape, query_norm, eps), key], dim=2)
-            )
-        if self.rotates:
-            half = self.head_dim // 2
-            turned = torch.cat([-qk[..., half:], qk[..., :half]], dim=-1)
-            qk = qk * cos + turned * sin
-        qk = qk.transpose(1, 2)
-        return qk[:, :heads], qk[:, heads:], value.transpose(1, 2)
-
-    def finish(
-        self,
-        hidden: torch.Tensor,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        mask: torch.Tensor | None,
-    ) -> torch.Tensor:
-        """Attend, project and run the feed-forward part, residuals included.
+    def project(self, hidden: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        """Compute rotated queries, rotated keys and values.
 
         Args:
             hidden: Residual stream, `[batch, n, hidden]`.
-            query: As `attend` takes it, like the other arguments.
-            key: See there.
-            value: See there.
-            mask: See there.
+            cos: Rows of a `RopeTable`, `[n, 1, head_dim]` or `[batch, n, 1, head_dim]`.
+            sin: Likewise.
+
+        Returns:
+            `[batch, heads + 2 * kv_heads, n, head_dim]`.
         """
-        return self.feed_forward(hidden, self.attend(query, key, value, mask))
+        qkv = self.qkv(self.input_norm(hidden))
+        states = qkv.view(*hidden.shape[:2], -1, self.head_dim)
+        heads, rotated = self.heads, self.heads + self.kv_heads
+        if self.query_norm is not None and self.key_norm is not None:
+            query = self.query_norm(states[:, :, :heads])
+            key = self.key_norm(states[:, :, heads:rotated])
+            states = torch.cat([query, key, states[:, :, rotated:]], dim=2)
+        if self.rotates:
+            rotate(states[:, :, :rotated], cos, sin)
+        return states.transpose(1, 2)
 
     def attend(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        mask: torch.Tensor | None,
+        self, query: torch.Tensor, past: torch.Tensor, mask: torch.Tensor | None
     ) -> torch.Tensor:
-        """Mix the values that each query looks at.
+        """Mix the values that each query attends to.
 
         The query heads that share a key head become further rows of that head, so grouped-query
         attention needs no copies of keys and values.
 
         Args:
             query: `[batch, heads, n, head_dim]`.
-            key: `[batch, kv_heads, length, head_dim]`.
-            value: Same shape as `key`.
+            past: Keys and values, `[batch, 2 * kv_heads, length, head_dim]`.
             mask: Boolean or additive `[batch or 1, 1, groups * n, length]`, or None to attend
                 everywhere.
 
         Returns:
             `[batch, n, heads * head_dim]`.
         """
-        batch, _, n, _ = query.shape
-        rows = query.reshape(batch, self.kv_heads, -1, self.head_dim)
+        batch, heads, n, head_dim = query.shape
+        rows = query.reshape(batch, self.kv_heads, -1, head_dim)
+        key, value = past.chunk(2, dim=1)
         mixed = F.scaled_dot_product_attention(rows, key, value, attn_mask=mask)
-        mixed = mixed.view(batch, self.heads, n, self.head_dim)
-        return mixed.transpose(1, 2).reshape(batch, n, -1)
+        return mixed.view(batch, heads, n, head_dim).transpose(1, 2).reshape(batch, n, -1)
 
     def feed_forward(self, hidden: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
-        """Add what attention has mixed, then the feed-forward part, to `[batch, n, hidden]`."""
-        hidden = hidden + F.linear(mixed, self.output, self.output_bias)
-        normed = F.rms_norm(hidden, (hidden.shape[-1],), *self.post_norm)
-        gate, up = F.linear(normed, self.gate_up, self.gate_up_bias).chunk(2, dim=-1)
-        return hidden + F.linear(self.activation(gate) * up, self.down, self.down_bias)
+        """Add the attention's output, then the feed-forward part, to `[batch, n, hidden]`."""
+        hidden = self.output(mixed).add_(hidden)
+        gate, up = self.gate_up(self.post_norm(hidden)).chunk(2, dim=-1)
+        return self.down(self.activation(gate).mul_(up)).add_(hidden)
+
+    def __call__(
+        self,
+        hidden: torch.Tensor,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        cache: torch.Tensor,
+        start: int,
+        mask: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Run the layer and write keys and values of the new positions to its cache.
+
+        Args:
+            hidden: Residual stream, `[batch, n, hidden]`.
+            cos: As for `project`.
+            sin: As for `project`.
+            cache: This layer's keys and values, `[batch, 2 * kv_heads, max_length, head_dim]`.
+            start: Position of the first new token in the cache.
+            mask: As for `attend`.
+        """
+        states = self.project(hidden, cos, sin)
+        n = hidden.shape[1]
+        cache.narrow(2, start, n).copy_(states[:, self.heads :])
+        past = cache.narrow(2, 0, start + n)
+        return self.feed_forward(hidden, self.attend(states[:, : self.heads], past, mask))
 
 
-def norm_of(module: Any) -> tuple[torch.Tensor, float]:
-    """Weight and epsilon of an RMSNorm module."""
-    return module.weight.detach(), float(module.variance_epsilon)
+class LeanForward:
+    """Lean pass of a Llama-like target; equal to its modules' up to rounding."""
 
+    def __init__(self, model: PreTrainedModel, layer_ids: list[int]) -> None:
+        """Read the weights of `model` (see `is_lean`) and note its feature layers."""
+        config = model.config
+        self.model: Any = model
+        base: Any = model.base_model
+        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // self.heads
+        self.layers = [LeanLayer(x, self.heads, self.kv_heads, self.head_dim) for x in base.layers]
+        self.layer_ids = layer_ids
+        self.norm = Norm(base.norm)
+        self.embedding: torch.Tensor = base.embed_tokens.weight.detach()
+        self.head: torch.Tensor = model.get_output_embeddings().weight.detach()
+        self.vocab_size = self.head.shape[0]
+        self.read = product(self.head)
+        self._rope = RopeTable(base.rotary_emb, self.embedding)
+        self._snapshot = Snapshot(model)
 
-def rope_table(
-    rotary: nn.Module, length: int, like: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tabulate a model's own rotary embedding for positions `0 … length - 1`.
+    def is_current(self) -> bool:
+        """Whether the model still is what this pass has read."""
+        return is_lean(self.model) and self._snapshot.is_current()
 
-    Returns:
-        Cosine and sine, each `[length, head_dim]`, in the dtype and on the device of `like`.
-    """
-    positions = torch.arange(length, device=like.device)[None]
-    cos, sin = rotary(like, positions)
-    return cos[0], sin[0]
+    def new_cache(self, batch: int, max_length: int) -> KVCache:
+        """Make an empty cache for `batch` rows of at most `max_length` positions."""
+        self._rope.reach(max_length)
+        shape = (len(self.layers), batch, 2 * self.kv_heads, max_length, self.head_dim)
+        return KVCache(self.embedding.new_empty(shape))
 
+    def embed(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """Embed tokens, `[batch, n]` to `[batch, n, hidden]`."""
+        return F.embedding(input_ids, self.embedding)
 
-class RopeTable:
-    """A `rope_table` that grows as texts do.
+    def __call__(
+        self,
+        input_ids: torch.Tensor,
+        cache: KVCache,
+        padding: torch.Tensor | None = None,
+    ) -> Hidden:
+        """Append tokens to the cache; see `TargetForward`."""
+        start, end = cache.length, cache.length + input_ids.shape[1]
+        # A joined cache can be longer than those that were made here.
+        self._rope.reach(end)
+        cos, sin = self._rope.cos, self._rope.sin
+        if padding is None:
+            cos, sin = cos[start:end], sin[start:end]
+        else:
+            positions = torch.arange(start, end, device=input_ids.device) - padding[:, None]
+            cos, sin = cos[positions.clamp(min=0)], sin[positions.clamp(min=0)]
+        hidden = self.embed(input_ids)
+        mask = self._mask(start, end, padding)
+        outputs = {}
+        for index, (layer, layer_cache) in enumerate(zip(self.layers, cache.layers, strict=True)):
+            hidden = layer(hidden, cos, sin, layer_cache, start, mask)
+            if index in self.layer_ids:
+                outputs[index] = hidden
+        cache.length = end
+        features = [outputs[index] for index in self.layer_ids]
+        return Hidden(
+            self.norm(hidden), torch.cat(features, dim=-1) if features else hidden[..., :0]
+        )
 
-    Attributes:
-        parts: Cosine and sine, each `[positions, head_dim]`.
-    """
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Read `[..., hidden]` final-norm states with the target's head."""
+        flat = self.read(hidden.reshape(-1, hidden.shape[-1]))
+        return flat.view(*hidden.shape[:-1], self.vocab_size)
 
-    def __init__(self, rotary: nn.Module, like: torch.Tensor) -> None:
-        """Tabulate the first positions; arguments as for `rope_table`."""
-        self._rotary, self._like = rotary, like
-        self.parts = rope_table(rotary, 512, like)
+    def _mask(self, start: int, end: int, padding: torch.Tensor | None) -> torch.Tensor | None:
+        """Additive causal mask of new positions `start … end - 1`, repeated for each query group.
 
-    def reach(self, length: int) -> None:
-        """Cover at least so many positions."""
-        if length > self.parts[0].shape[0]:
-            self.parts = rope_table(self._rotary, 2 * length, self._like)
-
-
-def causal_mask(n: int, length: int, groups: int, device: torch.device) -> torch.Tensor | None:
-    """Mask for `n` new positions at the end of `length`, repeated for each query group.
-
-    Returns:
-        Boolean `[1, 1, groups * n, length]`, or None for a single new position.
-    """
-    if n == 1:
-        return None
-    mask = torch.ones(n, length, dtype=torch.bool, device=device).tril(length - n)
-    return mask.repeat(groups, 1)[None, None]
+        Returns:
+            `[batch or 1, 1, groups * n, end]`, or None to attend everywhere.
+        """
+        if end - start == 1 and padding is None:
+            return None
+        slots = torch.arange(end, device=self.embedding.device)
+        seen = slots <= slots[start:, None]
+        if padding is not None:
+            # A padding slot sees itself, since a row of the mask must keep something.
+            seen = (seen & (slots >= padding[:, None, None])) | (slots == slots[start:, None])
+        # Attention would convert a boolean mask again in each layer.
+        mask = self.embedding.new_zeros(seen.shape).masked_fill_(~seen, -torch.inf)
+        return mask.view(-1, 1, *seen.shape[-2:]).repeat(1, 1, self.heads // self.kv_heads, 1)

@@ -181,7 +181,7 @@ def test_half_precision_runs_in_half_precision(name):
     cache = ours.new_cache(1, 30)
     ours.extend(features(5).bfloat16(), cache)
     logits = draft(ours, 7, 8, cache)
-    assert cache.keys.dtype == logits.dtype == torch.bfloat16
+    assert cache.states.dtype == logits.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("name", ["plain", "corrected"])

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from blockpilot_rl.decoding.lean import KVCache, LeanLayer, causal_mask, rope_table
+from blockpilot_rl.decoding import lean
+from blockpilot_rl.decoding.lean import KVCache, LeanLayer
 from tests.tiny_pair import tiny_drafter, tiny_target
 
 
@@ -18,37 +19,43 @@ def test_crop_forgets_from_a_position_on(length):
 
     Positive counts raise since transformers 5.20, hence a cache and a crop of our own.
     """
-    cache = KVCache(torch.zeros(1, 1, 1, 10, 2), torch.zeros(1, 1, 1, 10, 2), length=5)
+    cache = KVCache(torch.zeros(1, 1, 2, 10, 2), length=5)
     cache.crop(length)
     assert cache.length == min(length, 5)
     assert cache.max_length == 10
 
 
 def test_select_keeps_rows_in_order():
-    keys = torch.arange(3.0).view(1, 3, 1, 1, 1).expand(2, 3, 1, 4, 1)
-    cache = KVCache(keys, keys + 10, length=2)
+    states = torch.arange(3.0).view(1, 3, 1, 1, 1).repeat(2, 1, 2, 4, 1)
+    states[:, :, 1] += 10
+    cache = KVCache(states, length=2)
     cache.select(torch.tensor([2, 0]))
-    assert cache.keys[1, :, 0, 0, 0].tolist() == [2, 0]
-    assert cache.values[0, :, 0, 0, 0].tolist() == [12, 10]
+    assert cache.layers[1][:, 0, 0, 0].tolist() == [2, 0]
+    assert cache.layers[0][:, 1, 0, 0].tolist() == [12, 10]
     assert cache.length == 2
 
 
-def test_weights_are_stacked_without_a_copy():
+@pytest.fixture
+def unpacked(monkeypatch):
+    """A build of PyTorch, or a processor, that multiplies no packed weights."""
+    monkeypatch.setattr(lean, "can_pack", lambda dtype: False)
+
+
+def test_weights_are_stacked_without_a_copy(unpacked):
     layer = tiny_target().model.layers[0]
     before = {name: value.clone() for name, value in layer.state_dict().items()}
-    lean = lean_layer(layer)
+    states, own = torch.eye(32), lean_layer(layer)
     assert all(torch.equal(before[name], value) for name, value in layer.state_dict().items())
     layer.self_attn.k_proj.weight.data.fill_(7.0)
-    assert (lean.qkv[32:48] == 7).all()
-    assert not (lean.qkv[:32] == 7).any()
-    assert not (lean.qkv[48:] == 7).any()
-    again = lean_layer(layer)
-    assert again.qkv.data_ptr() == lean.qkv.data_ptr()
-    assert torch.equal(again.qkv, lean.qkv)
-    assert torch.equal(again.gate_up, lean.gate_up)
+    assert (own.qkv(states)[:, 32:48] == 7).all()
+    assert not (own.qkv(states)[:, :32] == 7).any()
+    assert not (own.qkv(states)[:, 48:] == 7).any()
+    storage = layer.self_attn.q_proj.weight.data_ptr()
+    assert torch.equal(lean_layer(layer).qkv(states), own.qkv(states))
+    assert layer.self_attn.q_proj.weight.data_ptr() == storage
 
 
-def test_weights_that_share_a_storage_in_another_order():
+def test_weights_that_share_a_storage_in_another_order(unpacked):
     """One storage may hold projections in any order, as a memory-mapped checkpoint does."""
     layer = tiny_target().model.layers[0]
     names = ("v_proj", "q_proj", "k_proj")
@@ -57,10 +64,62 @@ def test_weights_that_share_a_storage_in_another_order():
     for name, part in zip(names, storage.split([16, 32, 16]), strict=True):
         getattr(layer.self_attn, name).weight.data = part
     expected = torch.cat([original[name] for name in ("q_proj", "k_proj", "v_proj")])
-    assert torch.equal(lean_layer(layer).qkv, expected)
+    assert torch.equal(lean_layer(layer).qkv(torch.eye(32)), expected.T)
 
 
-def test_a_fused_drafter_can_still_be_saved(tmp_path):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [1, 2, 5, 16, 40])
+@pytest.mark.parametrize("bias", [False, True])
+def test_packed_products_equal_plain_ones(dtype, rows, bias):
+    if not lean.can_pack(dtype):
+        pytest.skip("this processor multiplies no packed weights")
+    linear = torch.nn.Linear(48, 80, bias=bias).to(dtype)
+    states = torch.randn(2, rows, 48).to(dtype)
+    packed = lean.stacked_product(linear)(states)
+    with torch.no_grad():
+        expected = linear(states)
+    if dtype == torch.bfloat16:
+        assert torch.equal(packed, expected)
+    torch.testing.assert_close(packed, expected)
+
+
+@pytest.mark.parametrize("failure", [AttributeError, NotImplementedError, RuntimeError])
+def test_without_packed_products_plain_ones_are_used(monkeypatch, failure):
+    """Builds without oneDNN lack the operators; processors may lack the dtype."""
+
+    def fail(*_):
+        raise failure("no such operator")
+
+    monkeypatch.setattr(lean, "_packed_product", fail)
+    can_pack = lean.can_pack.__wrapped__
+    assert not can_pack(torch.float32)
+    monkeypatch.setattr(lean, "can_pack", can_pack)
+    weight, states = torch.randn(5, 4), torch.randn(3, 4)
+    assert torch.equal(lean.product(weight)(states), states @ weight.T)
+
+
+def test_wrong_packed_products_are_not_used(monkeypatch):
+    monkeypatch.setattr(lean, "_packed_product", lambda weight, bias: lambda x: x @ weight.T + 1)
+    assert not lean.can_pack.__wrapped__(torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
+def test_other_dtypes_are_not_packed(dtype):
+    assert not lean.can_pack(dtype)
+
+
+def test_a_norm_rounds_as_the_modules_do():
+    norm = tiny_target().bfloat16().model.norm
+    norm.weight.data = torch.rand(32).bfloat16() + 0.5
+    states = torch.randn(50, 32).bfloat16()
+    with torch.no_grad():
+        assert torch.equal(lean.Norm(norm)(states), norm(states))
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_lean_drafter_can_still_be_saved(tmp_path, packed, monkeypatch):
+    if not packed:
+        monkeypatch.setattr(lean, "can_pack", lambda dtype: False)
     drafter = tiny_drafter()
     before = {name: value.clone() for name, value in drafter.state_dict().items()}
     for layer in drafter.layers:
@@ -70,17 +129,24 @@ def test_a_fused_drafter_can_still_be_saved(tmp_path):
     assert all(torch.equal(before[name], loaded[name]) for name in before)
 
 
-def test_causal_mask_repeats_for_each_query_group():
-    assert causal_mask(1, 9, 2, torch.device("cpu")) is None
-    mask = causal_mask(2, 4, 2, torch.device("cpu"))
-    one_group = [[True, True, True, False], [True, True, True, True]]
-    assert mask.shape == (1, 1, 4, 4)
-    assert mask[0, 0].tolist() == [*one_group, *one_group]
-
-
 def test_rope_table_is_the_models_own():
-    rotary = tiny_target(rope_parameters={"rope_type": "default", "rope_theta": 100.0})
-    cos, sin = rope_table(rotary.model.rotary_emb, 6, torch.zeros(1))
+    target = tiny_target(rope_parameters={"rope_type": "default", "rope_theta": 100.0})
+    table = lean.RopeTable(target.model.rotary_emb, torch.zeros(1))
     angles = torch.arange(6.0)[:, None] * 100.0 ** -(torch.arange(0, 8, 2) / 8)
-    torch.testing.assert_close(cos, angles.cos().repeat(1, 2))
-    torch.testing.assert_close(sin, angles.sin().repeat(1, 2))
+    torch.testing.assert_close(table.cos[:6, 0], angles.cos().repeat(1, 2))
+    torch.testing.assert_close(table.sin[:6, 0], torch.cat([-angles.sin(), angles.sin()], 1))
+    table.reach(700)
+    assert len(table.cos) >= 700
+
+
+@pytest.mark.parametrize("unpack", [True, False])
+@torch.inference_mode()
+def test_a_pass_equals_the_modules_with_and_without_packed_weights(unpack, monkeypatch):
+    if unpack:
+        monkeypatch.setattr(lean, "can_pack", lambda dtype: False)
+    model, ids = tiny_target(), torch.arange(5, 14)[None]
+    forward = lean.LeanForward(model, [1])
+    cache = forward.new_cache(1, 9)
+    hidden = [forward(ids[:, :4], cache), forward(ids[:, 4:5], cache), forward(ids[:, 5:], cache)]
+    logits = forward.logits(torch.cat([part.last for part in hidden], dim=1))
+    torch.testing.assert_close(logits, model(ids).logits, atol=1e-5, rtol=1e-5)

@@ -1,0 +1,222 @@
+"""Checks that fused passes over a model's weights still compute what its modules compute.
+
+A lean pass reads weights and skips the modules, so it must not be used on a model that hooks,
+patches, adapters or quantization have changed. Copies of weights, such as packed ones, must not
+outlive the weights that they were made from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.nn.modules import module as torch_module
+from transformers import (
+    LlamaForCausalLM,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen2ForCausalLM,
+    Qwen3ForCausalLM,
+    SeedOssForCausalLM,
+    SmolLM3ForCausalLM,
+)
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from blockpilot_rl.models.drafter_config import STATIC_ROPES
+
+LEAN_FAMILIES: tuple[type[PreTrainedModel], ...] = (
+    LlamaForCausalLM,
+    MistralForCausalLM,
+    Qwen2ForCausalLM,
+    Qwen3ForCausalLM,
+    SeedOssForCausalLM,
+    SmolLM3ForCausalLM,
+)
+_PLAIN_MODULES = (nn.Linear, nn.Embedding, nn.ModuleList)
+_ACTIVATIONS = ("transformers.activations", "torch.nn.modules.activation")
+
+_GLOBAL_HOOKS = (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks)
+_CAPTURE = "transformers.utils.output_capturing"
+"""Module of the hooks by which transformers records hidden states; they change nothing."""
+
+
+def is_lean(model: PreTrainedModel) -> bool:
+    """Whether `LeanForward` computes what `model`'s modules compute."""
+    config = model.config
+    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+    layer_types = getattr(config, "layer_types", None)
+    full_attention = (
+        getattr(config, "sliding_window", None) is None
+        if layer_types is None
+        else set(layer_types) == {"full_attention"}
+    )
+    return (
+        # Subclasses and code of a checkpoint's own may differ in anything.
+        type(model) in LEAN_FAMILIES
+        and not has_global_hooks()
+        and not torch.is_autocast_enabled(model.device.type)
+        and rope in STATIC_ROPES
+        and full_attention
+        and customization(model, (type(model).__module__,)) is None
+        and _has_plain_layers(model)
+    )
+
+
+def _has_plain_layers(model: PreTrainedModel) -> bool:
+    """Whether the layers of a target of `LEAN_FAMILIES` are put together as its config says."""
+    config, base = model.config, cast(Any, model.base_model)
+    head: Any = model.get_output_embeddings()
+    attention = ALL_ATTENTION_FUNCTIONS.get(config._attn_implementation)
+    if attention is not None and not attention.__module__.startswith("transformers."):
+        return False
+    if len(base.layers) != config.num_hidden_layers or head.bias is not None:
+        return False
+    dropout = model.training and getattr(config, "attention_dropout", 0.0) > 0
+    return not dropout and all(
+        layer.self_attn.scaling == layer.self_attn.head_dim**-0.5 for layer in base.layers
+    )
+
+
+def customization(model: nn.Module, known: Sequence[str]) -> str | None:
+    """Find what makes a model compute something else than its weights and classes say.
+
+    Args:
+        model: The model.
+        known: Python modules or packages that define the classes whose weights the caller reads,
+            besides linears, embeddings and activations.
+
+    Returns:
+        What was found and where, such as `a forward hook on model.layers.10`, or None.
+    """
+    plain: dict[type, bool] = {}
+    devices: set[tuple[torch.device, torch.dtype]] = set()
+    for name, module in model.named_modules():
+        kind = type(module)
+        if kind not in plain:
+            is_known = kind in _PLAIN_MODULES or kind.__module__.startswith((*known, *_ACTIVATIONS))
+            plain[kind] = is_known and _has_own_forward(kind)
+        found = override(module)
+        if found is None and not plain[kind]:
+            found = f"the module class {kind.__name__}"
+        for tensor in _tensors(module, buffers=True):
+            if found is None:
+                found = _unusual(tensor)
+                if tensor.is_floating_point() and isinstance(tensor, nn.Parameter):
+                    devices.add((tensor.device, tensor.dtype))
+        if found is not None:
+            return f"{found} on {name or 'the model'}"
+    return "weights of several devices or dtypes" if len(devices) > 1 else None
+
+
+def has_global_hooks() -> bool:
+    """Whether hooks are registered for the modules of all models."""
+    return any(_GLOBAL_HOOKS)
+
+
+def override(module: nn.Module) -> str | None:
+    """Find what replaces or extends a module's own forward pass; None if nothing does."""
+    if "forward" in module.__dict__:
+        return "a replaced forward"
+    if module._forward_pre_hooks:
+        return "a forward pre-hook"
+    if not all(map(_captures, module._forward_hooks.values())):
+        return "a forward hook"
+    return None
+
+
+def _has_own_forward(kind: type) -> bool:
+    """Whether a class runs the forward pass that it, or a base class, was defined with."""
+    forward: Any = getattr(kind, "forward", None)
+    owner = getattr(forward, "__qualname__", "").rpartition(".")[0]
+    defined = [base for base in kind.__mro__ if base.__name__ == owner]
+    if not owner:  # Containers, such as a `ModuleList`, have no pass.
+        return getattr(forward, "__module__", "") == nn.Module.__module__
+    return bool(defined) and forward.__module__ == defined[0].__module__
+
+
+def _unusual(tensor: torch.Tensor) -> str | None:
+    if type(tensor) not in (torch.Tensor, nn.Parameter):
+        return f"a weight of class {type(tensor).__name__}"
+    if tensor.is_meta:
+        return "an offloaded weight"
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        return "a weight that is not dense"
+    return None
+
+
+class Snapshot:
+    """What a model consisted of when a pass over its weights was prepared."""
+
+    def __init__(self, model: nn.Module, *, buffers: bool = True) -> None:
+        """Take the snapshot.
+
+        Args:
+            model: The model.
+            buffers: Whether its buffers count. Some models update theirs in every pass.
+        """
+        self._model, self._buffers = model, buffers
+        self._facts = _facts(model, buffers)
+        self._values = _sample(model, buffers)
+
+    def is_current(self) -> bool:
+        """Whether modules, hooks and weights are still the same.
+
+        Some values of every weight are compared too: assignments through `.data` and edits in
+        inference mode may leave no other sign.
+        """
+        if _facts(self._model, self._buffers) != self._facts:
+            return False
+        return all(map(torch.equal, _sample(self._model, self._buffers), self._values))
+
+
+def _facts(model: nn.Module, buffers: bool) -> list[Any]:
+    """Describe modules, hooks and tensors without reading any values."""
+    facts: list[Any] = [list(hooks.values()) for hooks in _GLOBAL_HOOKS]
+    for module in model.modules():
+        hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+        # transformers registers its own at the first pass that records hidden states.
+        facts += [hook for hook in hooks if not _captures(hook)]
+        facts += [module, type(module), module.__dict__.get("forward"), module.training]
+        for tensor in _tensors(module, buffers):
+            version = -1 if tensor.is_inference() else tensor._version
+            place = (0 if tensor.is_meta else tensor.data_ptr(), version, tensor.shape)
+            facts.append((id(tensor), *place, tensor.dtype, tensor.device))
+    return facts
+
+
+def _tensors(module: nn.Module, buffers: bool) -> Iterator[torch.Tensor]:
+    for group in (module._parameters, module._buffers)[: 1 + buffers]:
+        yield from (tensor for tensor in group.values() if tensor is not None)
+
+
+def _captures(hook: Any) -> bool:
+    """Whether a hook only records hidden states for transformers."""
+    return getattr(hook, "__module__", None) == _CAPTURE
+
+
+@torch.inference_mode()
+def _sample(model: nn.Module, buffers: bool) -> list[torch.Tensor]:
+    """Take at least one value of each row and column of every matrix, as bytes by dtype."""
+    parts: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
+    tensors = {id(x): x for module in model.modules() for x in _tensors(module, buffers)}
+    for tensor in tensors.values():
+        if not tensor.is_meta:
+            place = (tensor.device, tensor.dtype)
+            parts.setdefault(place, []).append(_spread(tensor.detach()))
+    return [torch.cat(values).view(torch.uint8) for values in parts.values()]
+
+
+def _spread(tensor: torch.Tensor) -> torch.Tensor:
+    """Values of a tensor that meet each of its rows and columns, `[n]`."""
+    flat = tensor.reshape(-1)
+    if tensor.dim() < 2 or not flat.numel():
+        return flat
+    columns = flat.numel() // tensor.shape[0]
+    step = min(tensor.shape[0], columns)
+    # Multiples of a step that shares no factor with the columns meet all of them.
+    while math.gcd(step, columns) > 1:
+        step -= 1
+    return flat[::step]
