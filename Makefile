@@ -12,7 +12,7 @@ BIN = .venv/bin
 PIP = $(BIN)/pip --disable-pip-version-check
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: help setup quickstart test test-all lint format types docs wheel-test check bench clean
+.PHONY: help setup quickstart test test-all lint format types docs wheel-test check bench clean build/layout
 
 help:
 	@echo "make setup       create .venv with everything"
@@ -55,18 +55,20 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Links lay envs/ and agents/ out under the package's name, as a type checker looks for them there.
-types: setup
-	rm -rf build/types
-	mkdir -p build/types/blockpilot_rl
-	ln -s "$(CURDIR)"/blockpilot_rl/* "$(CURDIR)/envs" "$(CURDIR)/agents" build/types/blockpilot_rl
-	ln -s "$(CURDIR)/scripts" "$(CURDIR)/benchmarks" build/types
-	cd build/types && "$(CURDIR)/$(BIN)/mypy" --config-file "$(CURDIR)/pyproject.toml" \
+# Links put envs/ and agents/ below the package's name, where mypy and mkdocstrings look for them.
+build/layout: setup
+	rm -rf build/layout
+	mkdir -p build/layout/blockpilot_rl
+	ln -s "$(CURDIR)"/blockpilot_rl/* "$(CURDIR)/envs" "$(CURDIR)/agents" build/layout/blockpilot_rl
+	ln -s "$(CURDIR)/scripts" "$(CURDIR)/benchmarks" build/layout
+
+types: build/layout
+	cd build/layout && "$(CURDIR)/$(BIN)/mypy" --config-file "$(CURDIR)/pyproject.toml" \
 		--cache-dir "$(CURDIR)/.mypy_cache" blockpilot_rl scripts benchmarks
 
 # Warnings count as errors: broken links, undocumented arguments, pages outside the navigation.
-docs: setup
-	$(BIN)/python -m mkdocs build --strict --quiet --site-dir build/site
+docs: build/layout
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet --site-dir build/site
 
 # The wheel's own environment borrows the dependencies of .venv through a path file. Only the path
 # is borrowed, not the links of the editable install, so the package can come from the wheel alone.

@@ -11,17 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from blockpilot_rl.agents import load_agent, make_agent
-    from blockpilot_rl.decoding.calibration import Calibration
+    from blockpilot_rl.decoding.calibration import Calibration, CalibrationConfig, calibrate
     from blockpilot_rl.decoding.decoder import Decoder
     from blockpilot_rl.decoding.generation import Generation
     from blockpilot_rl.decoding.sampling import Sampling
     from blockpilot_rl.errors import BlockPilotError
+    from blockpilot_rl.evaluation.results import Comparison
+    from blockpilot_rl.experiments.compare import CompareConfig, compare
+    from blockpilot_rl.experiments.export import export_policy
+    from blockpilot_rl.experiments.training import TrainAgentConfig, train_agent
     from blockpilot_rl.headroom.measure import measure_headroom
     from blockpilot_rl.integrations.transformers import block_pilot
     from blockpilot_rl.models.pairs import Pair, load_pair
     from blockpilot_rl.policies.policy import BlockSizePolicy
     from blockpilot_rl.prompts import Prompt, builtin_suite, load_prompts
     from blockpilot_rl.reports.report import write_report
+    from blockpilot_rl.sweeps.merge import merge_sweeps
+    from blockpilot_rl.sweeps.recording import RecordingConfig, record_sweep
     from blockpilot_rl.sweeps.table import Sweep
     from blockpilot_rl.training.train import DrafterTrainingConfig, train_drafter
 
@@ -31,20 +37,31 @@ _HOMES = {
     "BlockPilotError": "errors",
     "BlockSizePolicy": "policies.policy",
     "Calibration": "decoding.calibration",
+    "CalibrationConfig": "decoding.calibration",
+    "CompareConfig": "experiments.compare",
+    "Comparison": "evaluation.results",
     "Decoder": "decoding.decoder",
     "Generation": "decoding.generation",
     "Pair": "models.pairs",
     "Prompt": "prompts",
+    "RecordingConfig": "sweeps.recording",
     "Sampling": "decoding.sampling",
     "Sweep": "sweeps.table",
+    "TrainAgentConfig": "experiments.training",
     "block_pilot": "integrations.transformers",
     "builtin_suite": "prompts",
+    "calibrate": "decoding.calibration",
+    "compare": "experiments.compare",
+    "export_policy": "experiments.export",
     "load_agent": "agents",
     "load_pair": "models.pairs",
     "load_prompts": "prompts",
     "make_agent": "agents",
     "measure_headroom": "headroom.measure",
+    "merge_sweeps": "sweeps.merge",
+    "record_sweep": "sweeps.recording",
     "DrafterTrainingConfig": "training.train",
+    "train_agent": "experiments.training",
     "train_drafter": "training.train",
     "write_report": "reports.report",
 }
@@ -62,10 +79,21 @@ __all__ = [  # noqa: RUF022
     "Prompt",
     "load_prompts",
     "builtin_suite",
-    "Sweep",
+    "calibrate",
     "Calibration",
+    "CalibrationConfig",
+    "record_sweep",
+    "RecordingConfig",
+    "merge_sweeps",
+    "Sweep",
     # Judging and training
     "measure_headroom",
+    "compare",
+    "CompareConfig",
+    "Comparison",
+    "train_agent",
+    "TrainAgentConfig",
+    "export_policy",
     "make_agent",
     "load_agent",
     "train_drafter",

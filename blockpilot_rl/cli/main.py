@@ -53,3 +53,7 @@ def _main(arguments: list[str]) -> int:
     module = importlib.import_module(f"blockpilot_rl.cli.{name.replace('-', '_')}")
     code: int = module.main(arguments[1:], prog=f"blockpilot {name}")
     return code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
