@@ -1,69 +1,73 @@
-"""`generate`: decode one prompt plain, with a fixed block size, or with a policy."""
+"""`generate`: decode one prompt plainly, with a fixed block size, or with a policy."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-import numpy as np
-
-from blockpilot_rl.cli.lists import assignments
-from blockpilot_rl.cli.pair_flags import device_arg, drafter_arg, dtype_arg, target_arg
-from blockpilot_rl.cli.parsing import arg, run
-from blockpilot_rl.decoding.acceptance import acceptance_warnings, is_repetitive
+from blockpilot_rl.cli.console import command
+from blockpilot_rl.cli.flags import (
+    assignments,
+    device_option,
+    drafter_option,
+    dtype_option,
+    target_option,
+)
+from blockpilot_rl.decoding.acceptance import generation_warnings
 from blockpilot_rl.decoding.decoder import Decoder
-from blockpilot_rl.decoding.generation import Generation, Pass, Prefill
+from blockpilot_rl.decoding.generation import Generation, Pass
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.models.pairs import Pair, load_pair
+from blockpilot_rl.options import check_options, option
 from blockpilot_rl.policies.policy import BlockSizePolicy
 
 
 @dataclass(frozen=True)
 class GenerateConfig:
-    """Decode one prompt and say how it went.
+    """Decode one prompt and report how it went.
 
     Without --plain, --block-size or --policy, the drafter's own block size is used.
     """
 
-    prompt: str | None = arg(None, help="the prompt; `-` reads standard input")
-    prompt_file: str | None = arg(None, metavar="FILE", help="read the prompt from a UTF-8 file")
-    plain: bool = arg(False, help="decode without a drafter's help (block size 1)")
-    block_size: int | None = arg(None, help="decode with this block size")
-    policy: str | None = arg(
+    prompt: str | None = option(None, help="the prompt; `-` reads standard input")
+    prompt_file: str | None = option(None, metavar="FILE", help="read the prompt from a UTF-8 file")
+    plain: bool = option(False, help="decode without drafts (block size 1)")
+    block_size: int | None = option(None, minimum=1, help="decode with this block size")
+    policy: str | None = option(
         None,
         metavar="DIR",
         help="let this policy choose the block size; `bundled` is one for the default pair",
     )
-    target: str | None = target_arg()
-    drafter: str | None = drafter_arg()
-    dtype: str = dtype_arg("float32")
-    device: str = device_arg()
-    template: list[str] = arg(
+    target: str | None = target_option()
+    drafter: str | None = drafter_option()
+    dtype: str = dtype_option("float32")
+    device: str = device_option()
+    template: list[str] = option(
         default_factory=list,
         nargs="+",
         metavar="KEY:VALUE",
         help="options of the chat template, such as enable_thinking:false",
     )
-    max_new_tokens: int = arg(128, help="budget, the first token included")
-    temperature: float = arg(0.0, help="0 is greedy")
-    top_k: int = arg(0, help="sample among this many most probable tokens; 0 is all")
-    top_p: float = arg(1.0, help="sample among the tokens that hold this much probability")
-    seed: int = arg(0, help="decides the sampled text, whatever the block size")
-    json: str | None = arg(
+    max_new_tokens: int = option(128, minimum=1, help="budget, the first token included")
+    temperature: float = option(0.0, help="0 is greedy")
+    top_k: int = option(0, help="sample from the K most probable tokens; 0 is all")
+    top_p: float = option(1.0, help="sample from the tokens that hold this much probability")
+    seed: int = option(0, help="random seed of a sampled text, the same for every block size")
+    json: str | None = option(
         None, nargs="?", const="-", metavar="FILE", help="write a record; alone, to standard output"
     )
 
     def __post_init__(self) -> None:
-        """Check that one prompt and at most one way of decoding are given.
+        """Check that there is one prompt and at most one way of decoding.
 
         Raises:
-            BlockPilotError: If not.
+            BlockPilotError: If not, or if a value is out of range.
         """
+        check_options(self)
         if (self.prompt is None) == (self.prompt_file is None):
             raise BlockPilotError("give one of --prompt and --prompt-file")
         ways = {
@@ -76,22 +80,15 @@ class GenerateConfig:
             raise BlockPilotError(
                 f"give at most one of {', '.join(ways)}; got {' and '.join(given)}"
             )
-        self.sampling()
-        self.template_options()
-        if self.block_size is not None and self.block_size < 1:
-            raise BlockPilotError(f"--block-size must be at least 1, got {self.block_size}")
-        if self.max_new_tokens < 1:
-            raise BlockPilotError(f"--max-new-tokens must be at least 1, got {self.max_new_tokens}")
         if self.json not in (None, "-") and Path(self.json).is_dir():
             raise BlockPilotError(f"--json {self.json} is a folder; name a file")
+        # Both check their own values.
+        self.sampling()
+        assignments(self.template, "--template")
 
     def sampling(self) -> Sampling:
         """How tokens are chosen."""
         return Sampling(self.temperature, self.top_k, self.top_p, self.seed)
-
-    def template_options(self) -> dict[str, Any]:
-        """Options of the chat template."""
-        return assignments(self.template, "--template")
 
     def read_prompt(self) -> str:
         """The prompt's text.
@@ -118,24 +115,11 @@ class GenerateConfig:
         return text
 
 
-def main(argv: Sequence[str] | None = None, *, prog: str | None = None) -> int:
-    """Run the command.
-
-    Args:
-        argv: Its arguments; None for those of the process.
-        prog: Name shown in its help.
-
-    Returns:
-        The exit code.
-    """
-    return run(generate, GenerateConfig, argv, prog=prog)
-
-
 def generate(config: GenerateConfig) -> None:
-    """Load, decode with streaming output, and report.
+    """Decode the prompt, stream its text, save the record and print a summary.
 
     Raises:
-        BlockPilotError: If the prompt, the pair or the policy is not as needed.
+        BlockPilotError: If the prompt, the pair or the policy cannot be used.
     """
     text = config.read_prompt()
     check_output(config.json)
@@ -148,48 +132,73 @@ def generate(config: GenerateConfig) -> None:
         config.dtype,
         config.device,
         with_drafter=not alone,
-        template=config.template_options(),
+        template=assignments(config.template, "--template"),
     )
-    if policy is not None:
-        policy.check_pair(pair.fingerprint, pair.template)
-    decoder = Decoder(pair)
-    fixed = 1 if config.plain else config.block_size or pair.block_size
-    sizes = (fixed,) if policy is None else policy.arms
-    input_ids = pair.encode([{"role": "user", "content": text}])
-    decoder.check_length(input_ids.shape[1], config.max_new_tokens, max(sizes))
-    sampling = config.sampling()
-    decoder.warm_up(sizes, sampling=sampling)
-    prefill = decoder.prefill(input_ids, config.max_new_tokens, max(sizes), sampling)
-    block_size, policy_seconds = decoder.choose(prefill, fixed if policy is None else policy)
     # Standard output holds either the text or the record, so that each can be piped.
-    stream = sys.stderr if config.json == "-" else sys.stdout
-    passes = _echo(pair, decoder.stream(prefill, block_size), stream)
-    result = decoder.collect(passes, policy_seconds)
-    print(f"\n{_summary(result, block_size, policy is not None)}", file=sys.stderr)
-    lengths = (prefill.prompt_tokens, pair.trained_length)
-    for warning in _warnings(result, block_size, *lengths):
-        print("warning:", warning, file=sys.stderr)
+    echo = Echo(pair, sys.stderr if config.json == "-" else sys.stdout)
+    result = Decoder(pair).generate(
+        text,
+        policy or (1 if config.plain else config.block_size),
+        config.max_new_tokens,
+        config.sampling(),
+        warm_up=True,
+        on_pass=echo.show,
+    )
     if config.json is not None:
-        write_json(config.json, _record(pair, prefill, result, block_size, config))
+        write_json(config.json, record(pair, result, config))
+    echo.finish()
+    print(f"\n{summary(result)}", file=sys.stderr)
+    for warning in generation_warnings(result, pair.trained_length):
+        print("warning:", warning, file=sys.stderr)
 
 
-def _echo(pair: Pair, passes: Iterator[Pass], stream: Any) -> Iterator[Pass]:
-    """Print text as its tokens arrive; characters that span tokens wait for their last one."""
-    tokens: list[int] = []
-    shown = 0
-    for item in passes:
-        yield item
-        tokens += item.tokens
-        text = str(pair.tokenizer.decode(tokens, skip_special_tokens=True))
-        if not text.endswith("\N{REPLACEMENT CHARACTER}"):
-            print(text[shown:], end="", flush=True, file=stream)
-            shown = len(text)
-    print(pair.tokenizer.decode(tokens, skip_special_tokens=True)[shown:], end="", file=stream)
+main = command(generate, GenerateConfig)
 
 
-def _summary(result: Generation, block_size: int, by_policy: bool) -> str:
-    chosen = f"block size {block_size}"
-    if by_policy:
+class Echo:
+    """Prints a text as its tokens arrive.
+
+    A character that spans several tokens is printed with its last token. If the stream fails, the
+    text is still decoded, and `finish` raises the error.
+    """
+
+    def __init__(self, pair: Pair, stream: TextIO) -> None:
+        """Start without text."""
+        self._pair, self._stream = pair, stream
+        self._tokens: list[int] = []
+        self._shown = 0
+        self._error: OSError | None = None
+
+    def show(self, item: Pass) -> None:
+        """Print the text of one pass."""
+        self._tokens += item.tokens
+        self._print(whole=False)
+
+    def finish(self) -> None:
+        """Print what is left.
+
+        Raises:
+            OSError: If the stream has failed.
+        """
+        self._print(whole=True)
+        if self._error is not None:
+            raise self._error
+
+    def _print(self, *, whole: bool) -> None:
+        text = str(self._pair.tokenizer.decode(self._tokens, skip_special_tokens=True))
+        if self._error is not None or (text.endswith("\N{REPLACEMENT CHARACTER}") and not whole):
+            return
+        try:
+            print(text[self._shown :], end="", flush=True, file=self._stream)
+        except OSError as error:
+            self._error = error
+        self._shown = len(text)
+
+
+def summary(result: Generation) -> str:
+    """Describe the speed of a text in one line."""
+    chosen = f"block size {result.block_size}"
+    if result.policy_seconds:
         chosen += f" (chosen in {result.policy_seconds * 1e6:.0f} µs)"
     return (
         f"[{len(result.tokens)} tokens, {result.tokens_per_second:.1f} tokens/s, "
@@ -197,24 +206,12 @@ def _summary(result: Generation, block_size: int, by_policy: bool) -> str:
     )
 
 
-def _warnings(
-    result: Generation, block_size: int, prompt_tokens: int = 0, trained_length: int | None = None
-) -> list[str]:
-    """What looks wrong in this text."""
-    emitted, passes = np.array([len(result.tokens) - 1]), np.array([len(result.passes) - 1])
-    looping = np.array([is_repetitive(result.tokens)])
-    prompts = np.array([prompt_tokens])
-    return acceptance_warnings(emitted, passes, looping, block_size, prompts, trained_length)
-
-
-def _record(
-    pair: Pair, prefill: Prefill, result: Generation, block_size: int, config: GenerateConfig
-) -> dict[str, Any]:
-    """What `--json` writes; `block_sizes` and `accepted` have an entry per target pass."""
+def record(pair: Pair, result: Generation, config: GenerateConfig) -> dict[str, Any]:
+    """Make what `--json` writes; `block_sizes` and `accepted` have an entry per target pass."""
     return {
         "tokens": result.tokens,
-        "text": pair.tokenizer.decode(result.tokens, skip_special_tokens=True),
-        "block_size": block_size,
+        "text": result.text,
+        "block_size": result.block_size,
         "block_sizes": result.block_sizes,
         "accepted": result.accepted,
         "pass_seconds": [item.seconds for item in result.passes],
@@ -224,7 +221,7 @@ def _record(
         "acceptance_length": result.acceptance_length,
         "policy_microseconds": result.policy_seconds * 1e6,
         "finish_reason": result.finish_reason,
-        "prompt_tokens": prefill.prompt_tokens,
+        "prompt_tokens": result.prompt_tokens,
         "sampling": config.sampling(),
         "dtype": config.dtype,
         "target": pair.target_name,

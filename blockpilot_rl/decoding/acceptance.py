@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from blockpilot_rl.decoding.generation import Generation
+
 NEAR_ONE = 1.2
 """An acceptance length below this suggests that drafter and target do not fit."""
 
@@ -74,6 +76,23 @@ def acceptance_warnings(
             f"{others}"
         )
     return warnings
+
+
+def generation_warnings(generation: Generation, trained_length: int | None) -> list[str]:
+    """Describe what looks wrong in one text of `Decoder.generate`, one line each.
+
+    Args:
+        generation: The text.
+        trained_length: As for `acceptance_warnings`.
+    """
+    return acceptance_warnings(
+        np.array([len(generation.tokens) - 1]),
+        np.array([len(generation.passes) - 1]),
+        np.array([is_repetitive(generation.tokens)]),
+        generation.block_size or 1,
+        np.array([generation.prompt_tokens or 0]),
+        trained_length,
+    )
 
 
 def is_repetitive(tokens: Sequence[int]) -> bool:

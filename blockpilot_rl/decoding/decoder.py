@@ -9,7 +9,8 @@ the block size.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -307,8 +308,8 @@ class Decoder:
         """Decode a prefilled prompt to its end; arguments as for `stream`."""
         return self.collect(self.stream(prefill, block_size, max_new_tokens), 0.0)
 
-    def collect(self, passes: Iterator[Pass], policy_seconds: float) -> Generation:
-        """Gather streamed passes into a finished text."""
+    def collect(self, passes: Iterable[Pass], policy_seconds: float) -> Generation:
+        """Gather the passes of a finished text."""
         record = list(passes)
         tokens = [token for item in record for token in item.tokens]
         reason = "stop" if tokens[-1] in self._stops else "length"
@@ -329,26 +330,53 @@ class Decoder:
 
     def generate(
         self,
-        input_ids: torch.Tensor,
-        block_size: int | Selector,
+        prompt: str | Sequence[Mapping[str, Any]] | torch.Tensor,
+        block_size: int | Selector | None = None,
         max_new_tokens: int = 128,
         sampling: Sampling = GREEDY,
+        *,
+        warm_up: bool = False,
+        on_pass: Callable[[Pass], None] | None = None,
     ) -> Generation:
-        """Prefill, choose the block size and decode.
+        """Prefill a prompt, choose the block size and decode.
 
         Args:
-            input_ids: `[1, n]`.
-            block_size: A fixed size (1 is plain decoding), or a policy that chooses one.
+            prompt: A user's message, a conversation of turns with `role` and `content`, or token
+                ids, `[1, n]`.
+            block_size: A fixed size (1 is plain decoding) or a policy that chooses one. Default:
+                the drafter's own size.
             max_new_tokens: Budget, the first token included.
-            sampling: How tokens are chosen; greedy by default.
+            sampling: How tokens are chosen. Default: greedy.
+            warm_up: Whether to run every shape before the clock starts.
+            on_pass: Called with each target pass as it ends, prefill first.
 
         Raises:
-            BlockPilotError: If the request does not fit.
+            BlockPilotError: If the request does not fit, or if the policy was trained for another
+                pair or other template options.
         """
-        largest = block_size if isinstance(block_size, int) else max(block_size.arms)
-        prefill = self.prefill(input_ids, max_new_tokens, largest, sampling)
-        chosen, policy_seconds = self.choose(prefill, block_size)
-        return self.collect(self.stream(prefill, chosen), policy_seconds)
+        if isinstance(prompt, str):
+            prompt = [{"role": "user", "content": prompt}]
+        is_text = not isinstance(prompt, torch.Tensor)
+        ids = prompt if isinstance(prompt, torch.Tensor) else self.pair.encode(prompt)
+        chooser = self.pair.block_size if block_size is None else block_size
+        sizes = (chooser,) if isinstance(chooser, int) else chooser.arms
+        if not isinstance(chooser, int):
+            chooser.check_pair(self.pair.fingerprint, self.pair.template)
+        if warm_up:
+            self.check_length(ids.shape[-1], max_new_tokens, max(sizes))
+            self.warm_up(sizes, sampling=sampling)
+        prefill = self.prefill(ids, max_new_tokens, max(sizes), sampling)
+        chosen, policy_seconds = self.choose(prefill, chooser)
+        passes = []
+        for item in self.stream(prefill, chosen):
+            passes.append(item)
+            if on_pass is not None:
+                on_pass(item)
+        result = self.collect(passes, policy_seconds)
+        text = None
+        if is_text:
+            text = str(self.pair.tokenizer.decode(result.tokens, skip_special_tokens=True))
+        return replace(result, block_size=chosen, prompt_tokens=prefill.prompt_tokens, text=text)
 
     def warm_up(
         self, block_sizes: Sequence[int] = (), new_tokens: int = 8, sampling: Sampling = GREEDY

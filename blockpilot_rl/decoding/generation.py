@@ -79,6 +79,9 @@ class Generation:
         policy_seconds: Time the policy took to choose (0 for a fixed size).
         finish_reason: `stop` or `length`.
         template: Chat-template options of the prompt; None if they are not known.
+        block_size: The block size of `Decoder.generate`, fixed or chosen; None for other callers.
+        prompt_tokens: Length of the prompt; None if unknown.
+        text: The emitted text without special tokens, if the prompt was a text.
     """
 
     tokens: list[int]
@@ -86,6 +89,9 @@ class Generation:
     policy_seconds: float
     finish_reason: str
     template: Mapping[str, Any] | None = None
+    block_size: int | None = None
+    prompt_tokens: int | None = None
+    text: str | None = None
 
     @property
     def block_sizes(self) -> list[int]:

@@ -12,7 +12,8 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from blockpilot_rl.cli.generate import _echo, _warnings, main
+from blockpilot_rl.cli.generate import Echo, main
+from blockpilot_rl.decoding.acceptance import generation_warnings
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.generation import Generation, Pass
 from blockpilot_rl.models import default_target
@@ -169,10 +170,11 @@ def test_a_drafter_that_is_hardly_accepted_is_named(call, tmp_path, capsys, prom
 
 def test_a_text_that_ends_in_a_loop_is_named():
     passes = [Pass(1, (5,), 0.0), *(Pass(8, (3, 4), 0.0) for _ in range(15))]
-    looping = Generation([token for item in passes for token in item.tokens], passes, 0.0, "length")
-    [warning] = _warnings(looping, 8)
+    tokens = [token for item in passes for token in item.tokens]
+    looping = Generation(tokens, passes, 0.0, "length", block_size=8)
+    [warning] = generation_warnings(looping, None)
     assert warning.startswith("the text ends in a loop")
-    assert _warnings(dataclasses.replace(looping, tokens=list(range(31))), 8) == []
+    assert generation_warnings(dataclasses.replace(looping, tokens=list(range(31))), None) == []
 
 
 def test_prompts_from_a_file_and_from_standard_input(call, folder, capsys, tmp_path, monkeypatch):
@@ -206,14 +208,33 @@ def test_characters_that_span_tokens_are_printed_whole(trained):
             self.parts.append(part)
             return len(part)
 
-    stream = Writes()
-    passes = [Pass(1, (token,), 0.0) for token in tokens]
-    assert list(_echo(pair, iter(passes), stream)) == passes
-    assert "".join(stream.parts) == text
-    assert [part for part in stream.parts if part] == list(text)
-    cut = Writes()
-    list(_echo(pair, iter(passes[:2]), cut))
-    assert "".join(cut.parts) == "n\N{REPLACEMENT CHARACTER}"
+    def echoed(count: int) -> list[str]:
+        stream = Writes()
+        echo = Echo(pair, stream)
+        for token in tokens[:count]:
+            echo.show(Pass(1, (token,), 0.0))
+        echo.finish()
+        return [part for part in stream.parts if part]
+
+    assert echoed(len(tokens)) == list(text)
+    assert echoed(2) == ["n", "\N{REPLACEMENT CHARACTER}"]
+
+
+@pytest.mark.parametrize("failure", [BrokenPipeError(32, "closed"), OSError(28, "No space left")])
+def test_the_record_is_saved_before_a_failing_stream_ends_the_command(
+    call, folder, tmp_path, monkeypatch, failure
+):
+    """`generate --json FILE | head -1` once lost the record."""
+
+    class Failing(io.StringIO):
+        def write(self, text):
+            raise failure
+
+    monkeypatch.setattr("sys.stdout", Failing())
+    code = call("--prompt", PROMPT, "--json", tmp_path / "record.json")
+    assert code == (141 if isinstance(failure, BrokenPipeError) else 2)
+    result = json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))
+    assert result["tokens"] == expected(folder, 8).tokens
 
 
 def complaint(capsys, code: int) -> str:

@@ -464,3 +464,19 @@ def test_two_decoders_of_one_pair(trained):
     for decoder in (second, first):
         after = decoder.generate(ids, 8, BUDGET)
         assert (after.tokens, after.accepted) == (before.tokens, before.accepted)
+
+
+@pytest.mark.parametrize("kind", ["text", "conversation", "tokens"])
+def test_prompts_of_every_kind(decoder, trained, kind):
+    ids, seen = encode(trained, "a b c d"), []
+    prompts = {
+        "text": "a b c d",
+        "conversation": [{"role": "user", "content": "a b c d"}],
+        "tokens": ids,
+    }
+    result = decoder.generate(prompts[kind], max_new_tokens=BUDGET, on_pass=seen.append)
+    assert result.tokens == decoder.generate(ids, 8, BUDGET).tokens
+    assert (result.block_size, result.prompt_tokens) == (8, ids.shape[1])
+    text = trained.tokenizer.decode(result.tokens, skip_special_tokens=True)
+    assert result.text == (None if kind == "tokens" else text)
+    assert seen == result.passes
