@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from blockpilot_rl.agents.hyperparameters import require
 from blockpilot_rl.errors import BlockPilotError
@@ -104,7 +105,9 @@ class DecisionLog:
         """
         log = cls()
         try:
-            log._parts = [pd.read_parquet(path, columns=list(LOGGED))]
+            # An index that pandas has stored in the file would take the place of the row numbers.
+            table = pq.read_table(path, columns=list(LOGGED))
+            log._parts = [table.to_pandas(ignore_metadata=True)]
         except (OSError, pa.ArrowException) as error:
             raise BlockPilotError(
                 f"{path} is missing or corrupt ({type(error).__name__}); train the agent again"

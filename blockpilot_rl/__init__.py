@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from blockpilot_rl.reports.report import write_report
     from blockpilot_rl.sweeps.merge import merge_sweeps
     from blockpilot_rl.sweeps.recording import RecordingConfig, record_sweep
+    from blockpilot_rl.sweeps.reprice import reprice
     from blockpilot_rl.sweeps.table import Sweep
     from blockpilot_rl.training.train import DrafterTrainingConfig, train_drafter
 
@@ -60,6 +61,7 @@ _HOMES = {
     "measure_headroom": "headroom.measure",
     "merge_sweeps": "sweeps.merge",
     "record_sweep": "sweeps.recording",
+    "reprice": "sweeps.reprice",
     "DrafterTrainingConfig": "training.train",
     "train_agent": "experiments.training",
     "train_drafter": "training.train",
@@ -85,6 +87,7 @@ __all__ = [  # noqa: RUF022
     "record_sweep",
     "RecordingConfig",
     "merge_sweeps",
+    "reprice",
     "Sweep",
     # Judging and training
     "measure_headroom",

@@ -112,13 +112,10 @@ def calibrate(
     if config.check:
         profile, check = measure_and_check(decoder, prompts, config, report)
         return Calibration.from_decoder(decoder, profile, check)
+    steps = partial(report, "steps")
+    steps(0, None)
     times = time_steps(
-        decoder,
-        config.arms,
-        config.contexts,
-        config.repeats,
-        config.seed,
-        partial(report, "steps"),
+        decoder, config.arms, config.contexts, config.repeats, config.seed, after_step=steps
     )
     return Calibration.from_decoder(decoder, times.profile())
 

@@ -23,7 +23,7 @@ from blockpilot_rl.decoding.batched import Continuation, continue_batch
 from blockpilot_rl.decoding.forward import TargetForward
 from blockpilot_rl.decoding.sampling import GREEDY, Sampling, validate_seeds
 from blockpilot_rl.errors import BlockPilotError, one_line
-from blockpilot_rl.files import atomic_write, remove_leftovers
+from blockpilot_rl.files import atomic_write, locked, remove_leftovers
 from blockpilot_rl.models.pairs import Pair
 from blockpilot_rl.prompts import Prompt
 from blockpilot_rl.sweeps.claims import CLAIM, check_claim, claim, claim_digest
@@ -112,8 +112,6 @@ class ContinuationStore:
     ) -> None:
         """Let the target answer the prompts that are not answered yet.
 
-        No other process may work on the same shards.
-
         Args:
             pair: Encodes the prompts.
             target: The target's forward pass, with the features of `layer_ids`.
@@ -123,16 +121,17 @@ class ContinuationStore:
             progress: Called with the number of finished answers and their total.
 
         Raises:
-            BlockPilotError: If a prompt is too long, or the folder holds answers of another
-                target, suite or setting.
+            BlockPilotError: If a prompt is too long, the folder holds answers of another target,
+                suite or setting, or another process answers the same part.
         """
         progress(0, self.size)
         answering = self.open(pair, target, layer_ids)
         mine = range(len(self.shards))[part[0] :: part[1]]
-        remove_leftovers(self.shard(index) for index in mine)
-        for index in mine:
-            answering.answer(index)
-            progress(self.answers_through(index), self.size)
+        with locked(self.folder / f"shards-{part[0] + 1}-of-{part[1]}"):
+            remove_leftovers(self.shard(index) for index in mine)
+            for index in mine:
+                answering.answer(index)
+                progress(self.answers_through(index), self.size)
 
     def open(self, pair: Pair, target: TargetForward, layer_ids: Sequence[int]) -> Answering:
         """Claim the folder, or check that it is claimed already, and encode the prompts.

@@ -65,14 +65,10 @@ def read_parquet(
 
     Raises:
         BlockPilotError: If the file is missing, corrupt or part of other work, or a column is
-            missing, repeated, incomplete or of the wrong type.
+            missing, incomplete or of the wrong type.
     """
     try:
         table = pq.read_table(path)
-        found = table.column_names
-        repeated = [name for name in (*filled, *others) if found.count(name) > 1]
-        if repeated:
-            raise BlockPilotError(f"{path} has several columns {repeated[0]}; keep one")
         frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
     except FileNotFoundError:
         raise BlockPilotError(f"{path.parent} has no {path.name}") from None

@@ -207,12 +207,13 @@ class Recording:
         if self._is_replayed(index):
             return
         traces, frame = self._record(self.store.read_shard(index))
-        path = self.shard(index)
+        # Reading the claim fails if another process has finished the recording in the meantime.
+        path, digest = self.shard(index), self.digest
         # A shard with rows counts as finished, so its traces are written first.
         with atomic_write(_trace_file(path)) as partial:
-            write_traces(partial, self.config.arms, traces, self.digest)
+            write_traces(partial, self.config.arms, traces, digest)
         with atomic_write(path) as partial:
-            write_parquet(partial, pa.Table.from_pandas(frame), self.digest)
+            write_parquet(partial, pa.Table.from_pandas(frame, preserve_index=False), digest)
 
     def remove_leftovers(self) -> None:
         """Remove temporary files of killed writes. No other process may work on the shards."""

@@ -6,7 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from blockpilot_rl.cli.calibrate import main
+from blockpilot_rl.cli import calibrate as command
+from blockpilot_rl.cli.calibrate import CHECK_FLAGS, MEASURING_FLAGS, CalibrateConfig, main
 from blockpilot_rl.decoding import calibration as module
 from blockpilot_rl.decoding.calibration import Calibration
 from blockpilot_rl.sweeps.table import Sweep
@@ -186,6 +187,19 @@ def test_a_foreign_sweep(call, tmp_path, capsys):
         (["--profile", "p.json", "--sweep", "s", "--check", "3"], "drop --profile"),
         (["--prompts", "p.txt"], "--prompts says what the check decodes; add --check N"),
         (["--groups", "long"], "--groups says what the check decodes; add --check N"),
+        (["--max-new-tokens", "9"], "--max-new-tokens says what the check decodes; add --check N"),
+        (["--limit", "9"], "--limit says what the check decodes; add --check N"),
+        *(
+            (
+                ["--profile", "p.json", "--sweep", "s", *flag],
+                f"{flag[0]} only affects a measurement",
+            )
+            for flag in (
+                *(["--arms", "1,2"], ["--contexts", "8,16"], ["--repeats", "4"], ["--seed", "1"]),
+                *(["--target", "t"], ["--drafter", "d"], ["--dtype", "float16"]),
+                ["--device", "cuda"],
+            )
+        ),
         (["--temperature", "1"], "--temperature says what the check decodes; add --check N"),
         (["--seeds", "1", "--check", "2"], "seeds [1] need a temperature"),
         (["--temperature", "-1", "--check", "2"], "--temperature must be at least 0"),
@@ -209,3 +223,19 @@ def test_bad_input_is_one_line(words, message, capsys):
     assert out == ""
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_every_flag_has_an_effect_or_is_refused():
+    """The three ways to use the command; each flag is read or refused in each of them."""
+    read = {"out", "sweep", "profile", "check"}
+    flags = {field.name for field in dataclasses.fields(CalibrateConfig)} - read
+    assert flags == {*CHECK_FLAGS, *MEASURING_FLAGS}
+
+
+def test_results_are_saved_before_they_are_printed(call, tmp_path, monkeypatch):
+    def fail(*_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(command, "render", fail)
+    assert call("--arms", "1,2", "--out", tmp_path / "profile.json") == 141
+    assert Calibration.load(tmp_path / "profile.json").latency.block_sizes == (1, 2)

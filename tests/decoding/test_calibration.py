@@ -16,6 +16,7 @@ from blockpilot_rl.decoding.calibration import (
     Check,
     Decoded,
     _choose_decodes,
+    calibrate,
     describe_device,
     measure_and_check,
 )
@@ -197,6 +198,10 @@ def test_what_is_no_calibration(tmp_path):
         Calibration.load(path)
 
 
+DECODE = dataclasses.asdict(Decoded(2, 10, 20, 0.9, 1.0, 1.0))
+CHECK = Check((Decoded(2, 10, 20, 0.9, 1.0, 1.0),)).to_dict()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -207,6 +212,20 @@ def test_what_is_no_calibration(tmp_path):
         ({"latency": {"verify": [[0, 0]] * 3}}, "verify has a pass that takes no time"),
         ({"latency": {"verify": [[math.inf, 0]] * 3}}, "negative, not finite or too large"),
         ({"latency": {"verify": [[-1.0, 0]] * 3}}, "negative, not finite or too large"),
+        ({"latency": {"verify": [[1e-320, 0]] * 3}}, "verify has a pass that takes no time"),
+        ({"latency": {"verify": [[math.nan, 0]] * 3}}, "negative, not finite or too large"),
+        ({"latency": {"draft": [[0, 0], [1e300, 0], [1, 0]]}}, "negative, not finite or too large"),
+        ({"latency": {"read_prompt": [math.nan, 0]}}, "read_prompt has a number"),
+        ({"medians": {"verify": math.nan}}, "medians.verify has a number that is not a time"),
+        ({"medians": {"verify": 1e-320}}, "medians.verify has a number that is not a time"),
+        ({"medians": {"verify": -1.0}}, "medians.verify has a number that is not a time"),
+        ({"medians": {"draft": math.inf}}, "medians.draft has a number that is not a time"),
+        ({"latency": {"medians": {"contexts": [0, 8]}}}, "medians needs contexts"),
+        ({"check": CHECK | {"median_error": math.nan}}, "median_error is not a finite number"),
+        ({"check": CHECK | {"bias": math.inf}}, "bias is not a finite number"),
+        ({"check": CHECK | {"decodes": [{**DECODE, "tokens": 0}]}}, "decode 0 has no tokens"),
+        ({"check": CHECK | {"decodes": [{**DECODE, "measured": 0.0}]}}, "an impossible time"),
+        ({"check": CHECK | {"decodes": [{**DECODE, "predicted": 1e-320}]}}, "an impossible time"),
         ({"check": "x"}, "check is not the check of a profile: TypeError"),
         ({"check": {}}, "check is not the check of a profile: KeyError: 'interval'"),
         ({"provenance": None}, "provenance must be an object, not null"),
@@ -218,6 +237,8 @@ def test_a_damaged_calibration_names_its_file(decoder, profile, tmp_path, change
     Calibration.from_decoder(decoder, profile, None).save(path)
     values = json.loads(path.read_text(encoding="utf-8"))
     changes = {**changes, "latency": {**values["latency"], **changes.get("latency", {})}}
+    for name, value in changes.pop("medians", {}).items():
+        changes["latency"]["medians"][name][0][1] = value
     path.write_text(json.dumps({**values, **changes}), encoding="utf-8")
     with pytest.raises(BlockPilotError, match=rf"profile\.json: .*{message}.*; make a new one"):
         Calibration.load(path)
@@ -245,3 +266,41 @@ def test_a_check_that_allowed_for_no_drift_is_read(decoder, profile, tmp_path):
     loaded = Calibration.load(path)
     assert loaded.latency == profile
     assert "unadjusted_error" not in loaded.check
+
+
+def test_a_pair_is_calibrated_without_a_check(trained, tmp_path):
+    seen = []
+    config = CalibrationConfig(arms=SIZES, contexts=(16, 48), repeats=2)
+    made = calibrate(trained, config, progress=lambda *at: seen.append(at))
+    assert (made.latency.block_sizes, made.check) == (SIZES, None)
+    assert made.latency.medians["repeats"] == 2
+    assert [at[0] for at in seen] == ["steps"] * len(seen)
+    assert (seen[0][1], seen[-1][1]) == (0, seen[-1][2])
+    made.save(tmp_path / "profile.json")
+    assert Calibration.load(tmp_path / "profile.json").latency == made.latency
+
+
+def test_a_calibration_with_a_check_reports_real_decodes(decoder):
+    config = CalibrationConfig(arms=SIZES, contexts=(16, 48), repeats=3, check=4, max_new_tokens=9)
+    made = calibrate(decoder, config, prompts=[encode(decoder.pair, text) for text in PROMPTS[1:]])
+    assert made.check is not None
+    assert made.check["pairs"] + made.check["untimed"] == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"arms": (2, 4)}, "begin with 1"),
+        ({"repeats": 0}, "repeats must be at least 1"),
+        ({"check": -1}, "check must be at least 0"),
+        ({"check": 3, "repeats": 2}, "check needs repeats of at least 3"),
+        ({"contexts": (8,)}, "contexts needs two lengths"),
+        ({"contexts": (1, 8)}, "contexts must be at least 2 each"),
+        ({"seeds": (0, 1)}, "need a temperature"),
+        ({"temperature": -1.0}, "temperature must be at least 0"),
+        ({"max_new_tokens": 1}, "max_new_tokens must be at least 2"),
+    ],
+)
+def test_bad_configs(settings, message):
+    with pytest.raises(BlockPilotError, match=message):
+        CalibrationConfig(**settings)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sys
 from functools import partial
 
@@ -85,6 +86,18 @@ def test_a_recorded_shard_stays(decoder, load, tmp_path):
     assert len(times) == 2
     worker_of(recording, load).record(2)
     assert {path: path.stat().st_mtime_ns for path in times} == times
+
+
+def test_a_worker_that_outlives_its_driver_writes_nothing(decoder, load, tmp_path):
+    """Another process has finished the recording and removed its folder."""
+    recording = claimed(recording_in(decoder, tmp_path / "partial"))
+    worker = worker_of(recording, load)
+    worker.record(0)
+    shutil.rmtree(recording.folder)
+    for index in (1, 0):
+        with pytest.raises(BlockPilotError, match="is missing; run the same command again"):
+            worker.record(index)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_folders_that_nodes_do_not_share(decoder, load, tmp_path):
@@ -204,9 +217,31 @@ def test_more_workers_than_slots(decoder, load, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_cluster_that_cannot_be_reached(decoder, load, tmp_path):
-    pytest.importorskip("ray")
-    with pytest.raises(BlockPilotError, match="no connection to Ray at ray://127") as no:
-        record_on_ray(load, recording_in(decoder, tmp_path), RayConfig("ray://127.0.0.1:1"))
+@pytest.mark.parametrize("address", ["ray://127.0.0.1:1", "127.0.0.1:1", "ray://localhost:1"])
+def test_a_cluster_that_cannot_be_reached(decoder, load, tmp_path, monkeypatch, address):
+    """Ray itself tries for minutes."""
+    monkeypatch.setattr(pytest.importorskip("ray"), "is_initialized", lambda: False)
+    with pytest.raises(BlockPilotError, match=f"no connection to Ray at {address}") as no:
+        record_on_ray(load, recording_in(decoder, tmp_path), RayConfig(address))
     assert "\n" not in str(no.value)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("address", ["local", "ray://127.0.0.1:1", "127.0.0.1:6379"])
+def test_an_address_other_than_that_of_the_connection_is_refused(decoder, tmp_path, address):
+    """The recording would run elsewhere than asked."""
+    with pytest.raises(BlockPilotError, match=f"ray_address is {address}, but this process is"):
+        record_on_ray(partial(os._exit, 3), recording_in(decoder, tmp_path), RayConfig(address))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
+def test_the_address_of_the_connection_is_used(decoder, load, local, tmp_path):
+    import ray
+
+    recording = recording_in(decoder, tmp_path)
+    record_on_ray(load, recording, RayConfig(ray.get_runtime_context().gcs_address, workers=2))
+    assert contents(recording) == local

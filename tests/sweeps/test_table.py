@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import shutil
 
 import numpy as np
@@ -214,6 +215,11 @@ def with_first(value):
         (set_cell("seconds_8", np.nan), "has seconds that are not positive numbers"),
         (set_cell("seconds_8", 0.0), "has seconds that are not positive numbers"),
         (set_cell("seconds_1", np.inf), "has seconds that are not positive numbers"),
+        (set_cell("seconds_8", -0.5), "has seconds that are not positive numbers"),
+        (set_cell("seconds_8", 1e-320), "has seconds that are not positive numbers"),
+        (set_cell("seconds_1", 1e-320), "has seconds that are not positive numbers"),
+        (set_cell("seconds_8", 1e-12), "has seconds that are not positive numbers"),
+        (set_cell("seconds_8", 1e300), "has seconds that are not positive numbers"),
         (set_cell("accepted_8", lambda a: a[:-1]), "accepted lengths that do not sum"),
         (set_cell("accepted_8", with_first(9)), "emitted no token or more than its block size"),
         (
@@ -221,6 +227,11 @@ def with_first(value):
             "emitted no token or more than its block size",
         ),
         (set_cell("output_tokens", lambda a: a[:-1]), "accepted lengths that do not sum"),
+        (set_cell("output_tokens", with_first(-1)), "has an output token that is negative"),
+        (set_cell("seed", -1), "has a seed that is not 0 or more"),
+        (set_cell("prompt_tokens", 0), "a number of prompt tokens that is not positive"),
+        (set_cell("temperature", np.nan), "row 7 has no temperature"),
+        (set_cell("measured_seconds_8", 1e-320), "measured seconds that are neither empty nor"),
         (set_cell("temperature", -0.5), "a temperature that is not 0 or more"),
         (set_cell("temperature", np.inf), "a temperature that is not 0 or more"),
         (set_cell("prompt_tokens", -3), "a number of prompt tokens that is not positive"),
@@ -233,7 +244,8 @@ def with_first(value):
 def test_a_broken_row_is_named(sweep, change, message):
     name = pd.read_parquet(sweep / "sweep.parquet")["id"][7]
     change_rows(sweep, change)
-    with pytest.raises(BlockPilotError, match=rf"{sweep}: row 7 \({name}\) .*{message}"):
+    where = "" if message.startswith("row 7") else rf"{sweep}: row 7 \({name}\) .*"
+    with pytest.raises(BlockPilotError, match=f"{where}{message}"):
         Sweep.load(sweep)
 
 
@@ -345,6 +357,11 @@ def test_no_rows(sweep):
         ({"target": 5}, "target must be text, not 5"),
         ({"schema_version": "2"}, "schema_version must be a whole number, not the text '2'"),
         ({"latency": {"draft": []}}, "not a latency profile"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be 2 or more, got 0"),
+        ({"default_block_size": -1}, "default_block_size must be 1 or more, got -1"),
+        ({"top_k": -1}, "top_k must be 0 or more, got -1"),
+        ({"top_p": 0}, r"top_p must be in \(0, 1\], got 0"),
+        ({"top_p": math.nan}, r"top_p must be in \(0, 1\], got nan"),
         ({"state": [["last_hiden", 16]]}, "unknown state group 'last_hiden'"),
         ({"arms": [1, 3]}, r"lacks the columns \['accepted_3'"),
     ],
