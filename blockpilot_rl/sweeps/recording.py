@@ -320,7 +320,7 @@ def _open(
     progress("read the prompts", 0, None)
     store = ContinuationStore(
         Path(config.continuations or unfinished_folder(out) / ANSWERS),
-        _read_prompts(prompts, loaded),
+        _read_prompts(prompts, loaded, progress),
         config.max_new_tokens,
         config.sampling,
         config.seeds,
@@ -358,11 +358,12 @@ def _load(pair: Pair | PairLoader | None, dtype: str, device: str) -> Pair:
 
 
 def _read_prompts(
-    prompts: Sequence[Prompt | str] | PromptLoader | None, pair: Pair
+    prompts: Sequence[Prompt | str] | PromptLoader | None, pair: Pair, progress: ProgressCallback
 ) -> list[Prompt]:
     """Read prompts and check that they differ."""
     if prompts is None:
-        return builtin_suite(DEFAULT_PROMPTS, splits=["train", "validation", "test"])
+        splits = ["train", "validation", "test"]
+        return builtin_suite(DEFAULT_PROMPTS, splits=splits, progress=progress)
     found = prompts(pair) if callable(prompts) else prompts
     read = [Prompt.from_text(item) if isinstance(item, str) else item for item in found]
     if not read:
