@@ -1,12 +1,12 @@
 """Tokens per second of plain and speculative decoding, ours and transformers', interleaved.
 
-`python benchmarks/decode.py --json OUT`. Every way decodes every prompt once, in random order
-within the prompt, after a warm-up; ratios are of tokens per second on the same prompt, prefill
-included, since transformers' `generate` cannot be timed without it. Tokens per pass are shown
-beside, since transformers' DFlash generation knows no correction head (docs/transformers.md): with
-a drafter that has one, fewer of its drafts are accepted, and the ratio is of speed and acceptance.
+`python benchmarks/decode.py --json OUT`. After a warm-up, every way decodes every prompt once, in
+random order within each prompt. A ratio compares the tokens per second on the same prompt, prefill
+included, since transformers' `generate` cannot be timed without it. The table also shows tokens per
+pass: DFlash generation in transformers has no correction head (docs/transformers.md), so with a
+drafter that has one the ratio covers both speed and acceptance.
 
-The best of `--block-sizes` is named after the runs, by its median ratio to plain decoding.
+The best block size is the one with the largest median ratio to plain decoding.
 """
 
 from __future__ import annotations
@@ -23,13 +23,19 @@ from rich.progress import track
 from rich.table import Table
 from scipy.stats import bootstrap
 
-from blockpilot_rl.cli.lists import whole_numbers
-from blockpilot_rl.cli.pair_flags import device_arg, drafter_arg, dtype_arg, target_arg
-from blockpilot_rl.cli.parsing import arg, run
+from blockpilot_rl.cli.console import run
+from blockpilot_rl.cli.flags import (
+    device_option,
+    drafter_option,
+    dtype_option,
+    target_option,
+    whole_numbers,
+)
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.models.pairs import Pair, load_pair
+from blockpilot_rl.options import option
 from blockpilot_rl.prompts import builtin_suite
 from blockpilot_rl.provenance import provenance
 
@@ -42,7 +48,7 @@ class Outcome(NamedTuple):
     Attributes:
         tokens: Emitted tokens.
         passes: Target passes, prefill included.
-        seconds: Median seconds of a pass behind prefill, where the way tells them.
+        seconds: Median seconds of a pass after prefill, if the way records them.
     """
 
     tokens: int
@@ -57,15 +63,17 @@ Way = Callable[[torch.Tensor], Outcome]
 class DecodeBenchmark:
     """Compare ways of decoding on test prompts of the built-in suite."""
 
-    prompts: int = arg(40, help="test prompts to decode")
-    max_new_tokens: int = arg(96, help="budget of each text")
-    block_sizes: str = arg("4,6,8", help="block sizes of our decoding, besides the drafter's own")
-    dtype: str = dtype_arg("bfloat16")
-    device: str = device_arg()
-    target: str | None = target_arg()
-    drafter: str | None = drafter_arg()
-    seed: int = arg(0, help="of the order within a prompt")
-    json: str | None = arg(None, nargs="?", const="-", metavar="FILE", help="write a record")
+    prompts: int = option(40, help="test prompts to decode")
+    max_new_tokens: int = option(96, help="budget of each text")
+    block_sizes: str = option(
+        "4,6,8", help="block sizes of our decoding, besides the drafter's own"
+    )
+    dtype: str = dtype_option("bfloat16")
+    device: str = device_option()
+    target: str | None = target_option()
+    drafter: str | None = drafter_option()
+    seed: int = option(0, help="of the order within a prompt")
+    json: str | None = option(None, nargs="?", const="-", metavar="FILE", help="write a record")
 
     def __post_init__(self) -> None:
         """Check the ranges.
@@ -157,7 +165,7 @@ def ratio(above: np.ndarray, below: np.ndarray) -> tuple[float, float, float]:
 
 
 def acceptance_length(outcomes: list[Outcome]) -> float | None:
-    """Tokens per target pass behind prefill, pooled; None if there was no such pass."""
+    """Tokens per target pass after prefill, pooled; None if there was no such pass."""
     passes = sum(outcome.passes - 1 for outcome in outcomes)
     return sum(outcome.tokens - 1 for outcome in outcomes) / passes if passes else None
 

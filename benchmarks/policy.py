@@ -1,10 +1,10 @@
-"""A policy against fixed block sizes in real decoding, on prompts that it did not learn from.
+"""A policy and fixed block sizes in real decoding, on prompts that the policy was not trained on.
 
-`python benchmarks/policy.py --prompts 60 --json OUT`; `--policy DIR` takes another policy.
-Every prompt is prefilled once; then plain decoding, each fixed size and the policy, whose decision
-is part of its time, decode behind that prefill in random order. Prompts are of the test split of
-the built-in suite. What counts is the policy's gain in mean speedup over a fixed size, paired by
-prompt, as `compare.py` computes it from a sweep.
+`python benchmarks/policy.py --prompts 60 --json OUT`; `--policy DIR` measures another policy. Every
+prompt (of the built-in suite's test split) is prefilled once. Then plain decoding, each fixed size
+and the policy decode it in random order; the decision is part of the policy's time. The result is the
+policy's gain in mean speedup over a fixed size, paired by prompt, as `blockpilot compare` computes
+it from a sweep.
 """
 
 from __future__ import annotations
@@ -16,10 +16,15 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from blockpilot_rl.cli.console import open_console, render
-from blockpilot_rl.cli.lists import whole_numbers, words
-from blockpilot_rl.cli.pair_flags import device_arg, drafter_arg, dtype_arg, target_arg
-from blockpilot_rl.cli.parsing import arg, run
+from blockpilot_rl.cli.console import open_console, render, run
+from blockpilot_rl.cli.flags import (
+    device_option,
+    drafter_option,
+    dtype_option,
+    target_option,
+    whole_numbers,
+    words,
+)
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.generation import Generation
 from blockpilot_rl.decoding.sampling import Sampling
@@ -27,6 +32,7 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.statistics import relative_gain
 from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.models.pairs import load_pair
+from blockpilot_rl.options import option
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.prompts import GROUPS, Prompt, builtin_suite
 from blockpilot_rl.provenance import provenance
@@ -39,22 +45,22 @@ PLAIN, BEST, POLICY = "plain", "best fixed", "policy"
 class PolicyBenchmark:
     """Decode test prompts with a policy and with fixed block sizes, interleaved."""
 
-    policy: str = arg("bundled", metavar="DIR", help="exported policy, or the bundled one")
-    prompts: int = arg(60, help="test prompts to decode")
-    groups: str = arg(",".join(GROUPS), metavar="A,B", help="groups of built-in prompts to mix")
-    block_sizes: str | None = arg(
+    policy: str = option("bundled", metavar="DIR", help="exported policy, or the bundled one")
+    prompts: int = option(60, help="test prompts to decode")
+    groups: str = option(",".join(GROUPS), metavar="A,B", help="groups of built-in prompts to mix")
+    block_sizes: str | None = option(
         None,
         help="further fixed sizes, besides plain decoding, the drafter's own and the best on the "
         "policy's training prompts, its fallback",
     )
-    max_new_tokens: int = arg(128, help="budget of each text")
-    temperature: float = arg(0.0, help="0 is greedy")
-    dtype: str = dtype_arg("bfloat16")
-    device: str = device_arg()
-    target: str | None = target_arg()
-    drafter: str | None = drafter_arg()
-    seed: int = arg(0, help="of the order within a prompt and, with its id, of its noise")
-    json: str | None = arg(None, nargs="?", const="-", metavar="FILE", help="write a record")
+    max_new_tokens: int = option(128, help="budget of each text")
+    temperature: float = option(0.0, help="0 is greedy")
+    dtype: str = dtype_option("bfloat16")
+    device: str = device_option()
+    target: str | None = target_option()
+    drafter: str | None = drafter_option()
+    seed: int = option(0, help="of the order within a prompt and, with its id, of its noise")
+    json: str | None = option(None, nargs="?", const="-", metavar="FILE", help="write a record")
 
     def __post_init__(self) -> None:
         """Check the ranges.
@@ -103,7 +109,7 @@ def main(config: PolicyBenchmark) -> None:
             for name, text in texts.items():
                 done[name].append(text)
     if len(done[PLAIN]) < 2:
-        raise BlockPilotError("fewer than two texts went on behind their first token; decode more")
+        raise BlockPilotError("fewer than two texts have more than one token; decode more prompts")
     report(config, done)
 
 
@@ -114,7 +120,7 @@ def decode(
     config: PolicyBenchmark,
     rng: np.random.Generator,
 ) -> dict[str, Generation]:
-    """Decode one prompt in every way, in random order, behind one prefill."""
+    """Decode one prompt in every way, in random order, after one prefill."""
     ids = decoder.pair.encode(prompt.chat())
     sampling = config.sampling(config.seed + int(prompt.id[:8], 16))
     largest = max(size for way in ways.values() for size in _sizes(way))
@@ -183,7 +189,7 @@ def report(config: PolicyBenchmark, done: dict[str, list[Generation]]) -> None:
 
 
 def acceptance_length(texts: list[Generation]) -> float:
-    """Tokens per target pass behind prefill, pooled."""
+    """Tokens per target pass after prefill, pooled."""
     return sum(len(text.tokens) - 1 for text in texts) / sum(len(text.passes) - 1 for text in texts)
 
 

@@ -1,12 +1,11 @@
 """Where the time of a target pass goes, and what it could be at best.
 
 `python benchmarks/profile_step.py --json OUT`. For a plain step and for the verification of a
-block, the profiler says how long matrix products, attention and the rest took; what is left is
-Python and dispatch. The profiler slows passes down, so the matrix products of a pass are also timed
-alone, without it, in turn with the whole pass. Every pass reads all weights once, so their bytes
-over the memory's bandwidth (measured by a large copy) are a floor that no code goes below while the
-weights exceed the processor's caches.
-`docs/performance.md` explains how to read the table.
+block, the profiler measures matrix products, attention and the other operators; the rest is Python
+and dispatch. The profiler slows passes down, so the matrix products of a pass are also timed alone,
+without it, alternating with the whole pass. Every pass reads all weights once, so their bytes over
+the memory's bandwidth (measured by a large copy) are a lower bound while the weights exceed the
+processor's caches. `docs/performance.md` explains how to read the table.
 """
 
 from __future__ import annotations
@@ -26,14 +25,19 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from blockpilot_rl.cli.lists import whole_numbers
-from blockpilot_rl.cli.pair_flags import device_arg, dtype_arg, target_arg
-from blockpilot_rl.cli.parsing import arg, run
+from blockpilot_rl.cli.console import run
+from blockpilot_rl.cli.flags import (
+    device_option,
+    dtype_option,
+    target_option,
+    whole_numbers,
+)
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.sampling import greedy
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.models.pairs import load_pair
+from blockpilot_rl.options import option
 from blockpilot_rl.provenance import provenance
 
 PARTS = {
@@ -59,15 +63,15 @@ _DISPATCH = re.compile(
 class ProfileBenchmark:
     """Split the time of a target pass into its parts."""
 
-    block_sizes: str = arg("1,4,8,16", help="tokens per pass; 1 is a plain step")
-    context: int = arg(128, help="tokens before them")
-    repeats: int = arg(40, help="passes to time for each size")
-    profiled: int = arg(10, help="passes to profile for each size")
-    dtype: str = dtype_arg("bfloat16")
-    device: str = device_arg()
-    target: str | None = target_arg()
-    seed: int = arg(0, help="of the tokens and of the order of the passes")
-    json: str | None = arg(None, nargs="?", const="-", metavar="FILE", help="write a record")
+    block_sizes: str = option("1,4,8,16", help="tokens per pass; 1 is a plain step")
+    context: int = option(128, help="tokens before them")
+    repeats: int = option(40, help="passes to time for each size")
+    profiled: int = option(10, help="passes to profile for each size")
+    dtype: str = dtype_option("bfloat16")
+    device: str = device_option()
+    target: str | None = target_option()
+    seed: int = option(0, help="of the tokens and of the order of the passes")
+    json: str | None = option(None, nargs="?", const="-", metavar="FILE", help="write a record")
 
     def __post_init__(self) -> None:
         """Check the ranges.
@@ -116,7 +120,7 @@ def main(config: ProfileBenchmark) -> None:
 
 
 def make_passes(decoder: Decoder, config: ProfileBenchmark) -> dict[int, Callable[[], None]]:
-    """A target pass over each number of tokens, behind one context, token choice included."""
+    """Make a target pass over each number of tokens after one context, token choice included."""
     generator = torch.Generator().manual_seed(config.seed)
     vocabulary, device = decoder.target.vocab_size, decoder.pair.device
 
@@ -153,13 +157,13 @@ class _Products(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        if func in (F.linear, torch.addmm):
+        if func in (F.linear, torch.addmm, torch.ops.mkldnn._linear_pointwise.default):
             self.calls.append((func, args, kwargs or {}))
         return func(*args, **(kwargs or {}))
 
 
 def products_of(step: Callable[[], None]) -> Callable[[], None]:
-    """The matrix products of a pass alone, on the same tensors."""
+    """Make the matrix products of a pass alone, on the same tensors."""
     with _Products() as noted:
         step()
 

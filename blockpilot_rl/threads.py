@@ -1,4 +1,4 @@
-"""Small work computes on one thread."""
+"""One thread for small computations."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from threadpoolctl import threadpool_limits
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch and BLAS compute on one thread, for work that is too small to share out.
+    """Let torch and BLAS compute on one thread, for work that is too small to distribute.
 
-    Processes side by side then do not take each other's processors, no thread waits for one that
-    another program keeps from its processor, and results do not depend on the number of threads.
+    Parallel processes then do not compete for cores, no thread waits for another one that is not
+    scheduled, and results do not depend on the number of threads.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

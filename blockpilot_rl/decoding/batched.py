@@ -1,9 +1,9 @@
-"""Plain decoding of many prompts at once, keeping what drafters and sweeps need.
+"""Plain decoding of many prompts at once, with the states that drafters and sweeps need.
 
-Prompts are read in groups of about one length; rows that have ended leave the batch as soon as they
-fill an eighth of it. Batched texts are the target's own, but kernels round differently by shape, so
-near-ties may fall otherwise than for one row alone: what is built on a continuation names it as its
-reference.
+Prompts of similar length are read together. Rows that have ended leave the batch once they make up
+an eighth of it. Batched texts are the target's own, but kernels round differently for other shapes,
+so a near-tie can be decided differently than for one row alone. Everything that is derived from a
+continuation therefore refers to that continuation.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _places(records: Sequence[_Record]) -> torch.Tensor:
 
 
 def _padding(records: Sequence[_Record], device: torch.device) -> torch.Tensor:
-    """Slots that each row of a batch sorted by length leaves empty at its left, `[rows]`."""
+    """Count the padding slots of each row of a batch sorted by length, `[rows]`."""
     lengths = torch.tensor([len(record.prompt_ids) for record in records], device=device)
     return lengths[-1] - lengths
 
@@ -182,7 +182,7 @@ class _Record:
         self.length = 0
 
     def start(self, hidden: Hidden, row: int) -> None:
-        """Keep what the prompt's own positions gave."""
+        """Keep the states of the prompt."""
         n = len(self.prompt_ids)
         self.features.append(hidden.features[row, -n:].clone().cpu())
         self.last.append(hidden.last[row, -n:].clone().cpu())

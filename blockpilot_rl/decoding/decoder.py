@@ -1,9 +1,9 @@
 """The decoder: lossless DFlash decoding with the block size chosen per request.
 
-One loop serves every block size; 1 is plain decoding. A step drafts `b - 1` tokens behind the last
+One loop serves every block size; 1 is plain decoding. A step drafts `b - 1` tokens after the last
 emitted one (the anchor), verifies the block in one target pass, and keeps the drafts that agree
-with the target plus one token of the target's own. The text is therefore the target's, whatever
-the block size.
+with the target plus one token of the target itself. The text is therefore the target's for every
+block size.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
+from transformers import PreTrainedModel
 
 from blockpilot_rl.decoding.drafting import LeanDrafter
 from blockpilot_rl.decoding.forward import TargetForward, target_forward
@@ -29,14 +30,14 @@ class Selector(Protocol):
 
     @property
     def arms(self) -> tuple[int, ...]:
-        """Block sizes it chooses from."""
+        """Block sizes to choose from."""
 
     @property
     def state_groups(self) -> tuple[str, ...]:
-        """State groups it reads, in order."""
+        """State groups that the policy reads, in order."""
 
     def check_pair(self, fingerprint: str, template: Mapping[str, Any] | None) -> None:
-        """Refuse a pair, or chat-template options if they are known, that it was not made for."""
+        """Refuse another pair, or other chat-template options if they are known."""
 
     def select(self, state: torch.Tensor) -> int:
         """Choose a block size for the state `[width]`."""
@@ -55,19 +56,16 @@ class Decoder:
 
     def _prepare(self) -> None:
         pair, drafter = self.pair, self.pair.drafter
-        if drafter is not None and (drafter.dtype, drafter.device) != (pair.dtype, pair.device):
-            raise BlockPilotError(
-                f"the drafter is {drafter.dtype} on {drafter.device}, the target {pair.dtype} on "
-                f"{pair.device}; load both alike"
-            )
+        if drafter is not None:
+            check_alike(pair.target, drafter)
         self.target: TargetForward = target_forward(pair.target, self.layer_ids)
         self.drafter = None if drafter is None else LeanDrafter(drafter, self.target)
 
     def refresh(self) -> None:
-        """Prepare the passes again if a model has changed, so that none reads what is gone.
+        """Prepare the passes again if a model has changed.
 
         Changes are hooks, patches, replaced modules, and other weights, dtypes or devices.
-        `prefill` calls this.
+        `prefill` and `stream` call this.
 
         Raises:
             BlockPilotError: If a model can no longer be decoded.
@@ -116,11 +114,12 @@ class Decoder:
         Args:
             input_ids: `[1, n]`.
             max_new_tokens: Largest budget it will be decoded with.
-            max_block_size: Largest block size it will be decoded with; None for the drafter's own.
-            sampling: How tokens are chosen; greedy by default.
+            max_block_size: Largest block size it will be decoded with. Default: the drafter's own.
+            sampling: How tokens are chosen. Default: greedy.
 
         Raises:
-            BlockPilotError: If the request is empty, batched or too long.
+            BlockPilotError: If the request is empty, batched or too long, or if a model has changed
+                so that it can no longer be decoded.
         """
         if input_ids.dim() != 2 or input_ids.shape[0] != 1:
             raise BlockPilotError(
@@ -174,7 +173,7 @@ class Decoder:
         )
 
     def _first_draft(self, prefill: Prefill) -> torch.Tensor:
-        """Draft logits of the first block at the drafter's own size."""
+        """Compute the draft logits of the first block at the drafter's own size."""
         if self.drafter is None:
             raise BlockPilotError("the state group 'draft' needs a drafter; this pair has none")
         prefill.stream = None
@@ -193,12 +192,12 @@ class Decoder:
         """Decode a prefilled prompt and yield each target pass, prefill first.
 
         Args:
-            prefill: The prompt; what was decoded from it before leaves no trace.
+            prefill: The prompt. Earlier streams of it change nothing.
             block_size: Tokens per block, the anchor included; 1 is plain decoding.
-            max_new_tokens: Budget, the first token included; None for the prefill's.
+            max_new_tokens: Budget, the first token included. Default: the prefill's.
 
         Raises:
-            BlockPilotError: If the request does not fit.
+            BlockPilotError: If the request does not fit, or if the model has changed since prefill.
         """
         budget = prefill.max_new_tokens if max_new_tokens is None else max_new_tokens
         if budget > prefill.max_new_tokens:
@@ -224,7 +223,7 @@ class Decoder:
         cache.crop(prefill.prompt_tokens)
         if draft_cache is not None:
             draft_cache.crop(prefill.prompt_tokens if prefill.drafter_read else 0)
-        # Noise that an earlier stream has made would flatter this one's seconds.
+        # Noise of an earlier stream would make this one seem faster.
         prefill.sampler.forget()
         # Features of accepted tokens that the drafter has not read yet.
         unread = [] if prefill.drafter_read else [prefill.features]
@@ -232,8 +231,8 @@ class Decoder:
         while emitted < budget and anchor not in stops:
             if prefill.stream is not mine:
                 raise BlockPilotError(
-                    "the prefill has been decoded anew while this stream was open; prefill once "
-                    "for each stream"
+                    "another stream of this prefill was started while this one was open; prefill "
+                    "once for each stream"
                 )
             began = time.perf_counter()
             with torch.inference_mode():
@@ -254,7 +253,7 @@ class Decoder:
         block_size: int,
         unread: list[torch.Tensor],
     ) -> tuple[list[int], torch.Tensor]:
-        """Draft and verify the block behind `emitted` tokens, the last of which is the anchor.
+        """Draft and verify the block after `emitted` tokens, the last of which is the anchor.
 
         Returns:
             The tokens to emit, and the features of the anchor and the accepted drafts.
@@ -281,7 +280,7 @@ class Decoder:
     def draft(
         self, prefill: Prefill, anchor: torch.Tensor, block_size: int, position: int
     ) -> torch.Tensor:
-        """Draft the tokens of one block behind what the drafter has read of a prompt's text.
+        """Draft the tokens of one block after the context that the drafter has read.
 
         Args:
             prefill: The prompt.
@@ -316,7 +315,7 @@ class Decoder:
         return Generation(tokens, record, policy_seconds, reason, self.pair.template)
 
     def choose(self, prefill: Prefill, chooser: int | Selector) -> tuple[int, float]:
-        """Block size for a prefilled prompt, and the seconds it took to choose it.
+        """Choose the block size of a prefilled prompt, and measure the seconds that it takes.
 
         Raises:
             BlockPilotError: If a policy was made for another pair or other template options.
@@ -383,12 +382,12 @@ class Decoder:
     ) -> None:
         """Run every shape once, so that no first call is timed.
 
-        Stop tokens are ignored, since a target may answer the made-up prompt with one at once.
+        Stop tokens are ignored, since a target may answer the artificial prompt with one at once.
 
         Args:
             block_sizes: Sizes to run besides 1 and the drafter's own.
             new_tokens: Budget of each run.
-            sampling: How tokens will be chosen in what is timed.
+            sampling: How tokens will be chosen in the timed calls.
         """
         sizes = {1, self.pair.block_size, *block_sizes}
         ids = torch.arange(1, 17, device=self.pair.device)[None] % self.target.vocab_size
@@ -398,8 +397,21 @@ class Decoder:
                 pass
 
 
+def check_alike(target: PreTrainedModel, drafter: PreTrainedModel) -> None:
+    """Check that both models have one dtype and are on one device.
+
+    Raises:
+        BlockPilotError: If not.
+    """
+    if (drafter.dtype, drafter.device) != (target.dtype, target.device):
+        raise BlockPilotError(
+            f"the drafter is {drafter.dtype} on {drafter.device}, the target {target.dtype} on "
+            f"{target.device}; load both alike"
+        )
+
+
 def _clip(tokens: list[int], stops: frozenset[int]) -> list[int]:
-    """Cut behind the first stop token."""
+    """Cut after the first stop token."""
     for index, token in enumerate(tokens):
         if token in stops:
             return tokens[: index + 1]

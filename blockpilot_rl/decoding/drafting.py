@@ -264,7 +264,7 @@ class LeanDrafter:
 
         Args:
             states: As `draft` gives them, `[..., hidden]`.
-            before: Token before each mask, `[...]`; only a `CorrectionHead` looks at it.
+            before: Token before each mask, `[...]`; only a `CorrectionHead` reads it.
 
         Returns:
             Logits over the draft vocabulary, `[..., draft_vocab]`.
@@ -301,7 +301,7 @@ class LeanDrafter:
         return self.to_target_ids(torch.cat([drafts for _, drafts in chain]))
 
     def greedy_logits(self, states: torch.Tensor, anchors: torch.Tensor) -> torch.Tensor:
-        """Read blocks of one size, each mask behind the most probable draft of the one before.
+        """Read blocks of one size, each mask after the most probable draft of the mask before it.
 
         Args:
             states: Of the masks, `[blocks, n, hidden]`.

@@ -2,7 +2,7 @@
 
 The common dense families (RMSNorm, grouped-query attention, RoPE, SwiGLU) run as a few fused calls
 per layer over the same weights. Other targets, and targets that hooks, adapters or patches have
-changed, run through their own modules behind the same interface. Plain and speculative decoding use
+changed, run through their own modules with the same interface. Plain and speculative decoding use
 the same pass, so ratios are fair.
 """
 

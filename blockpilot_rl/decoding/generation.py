@@ -1,4 +1,4 @@
-"""What decoding works on and leaves: a prefilled prompt, target passes, and the finished text."""
+"""Prefilled prompts, target passes, and finished texts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Pass:
     Attributes:
         block_size: Tokens it verified, the anchor included (1 for prefill and plain decoding).
         tokens: Tokens it emitted.
-        seconds: Time it took, drafting included.
+        seconds: Its time, drafting included.
     """
 
     block_size: int
@@ -28,14 +28,14 @@ class Pass:
 
 @dataclass
 class Prefill:
-    """A prompt that the target has read; it may be decoded any number of times.
+    """A prompt that the target has read. It can be decoded any number of times.
 
     Attributes:
         prompt_tokens: Length of the prompt.
         logits: The target's logits for the first token, `[vocab]`.
         last_hidden: Final-norm hidden state of the last prompt token, `[hidden]`.
         first_token: The first emitted token.
-        sampler: Chooses tokens; its noise depends on seed and position alone.
+        sampler: Chooses tokens; its noise depends only on seed and position.
         features: The prompt's features for the drafter, `[1, prompt, layers * hidden]`.
         seconds: Time that prefill took.
         max_new_tokens: Budget that the caches were made for.
@@ -43,11 +43,10 @@ class Prefill:
         target: The target's pass that has read the prompt.
         cache: The target's cache.
         draft_cache: The drafter's cache, or None without a drafter.
-        drafter_read: Whether the drafter has read the prompt for the state, so that its cache holds
-            the prompt for good and decoding goes on from there. What a decode has read is not
-            kept: the next one, with another block size, has to take as long as if it were the
-            first.
-        stream: Marks the stream that the caches belong to, as only the latest may go on.
+        drafter_read: Whether the drafter has read the prompt for the state, so that every decode
+            starts from there. Context that a decode has read is not kept, so that the next one,
+            with another block size, takes as long as if it were the first.
+        stream: Identifies the latest stream, the only one that may use the caches.
     """
 
     prompt_tokens: int
@@ -70,13 +69,13 @@ class Prefill:
 class Generation:
     """A finished text with a record of every target pass.
 
-    The first entry of the per-pass records is prefill, which emits the first token, so the
-    accepted lengths sum to the emitted tokens.
+    The first pass is prefill, which emits the first token, so the accepted lengths sum to the
+    number of emitted tokens.
 
     Attributes:
         tokens: Emitted tokens, up to and including the first stop token.
         passes: Every target pass, prefill first.
-        policy_seconds: Time the policy took to choose (0 for a fixed size).
+        policy_seconds: Time of the policy's choice (0 for a fixed size).
         finish_reason: `stop` or `length`.
         template: Chat-template options of the prompt; None if they are not known.
         block_size: The block size of `Decoder.generate`, fixed or chosen; None for other callers.
@@ -95,12 +94,12 @@ class Generation:
 
     @property
     def block_sizes(self) -> list[int]:
-        """Block size that each target pass really used, prefill (1) first."""
+        """Block size of each target pass, prefill (1) first."""
         return [item.block_size for item in self.passes]
 
     @property
     def accepted(self) -> list[int]:
-        """Tokens that each target pass emitted, prefill (1) first; they sum to `len(tokens)`."""
+        """Tokens of each target pass, prefill (1) first; they sum to `len(tokens)`."""
         return [len(item.tokens) for item in self.passes]
 
     @property
@@ -110,16 +109,16 @@ class Generation:
 
     @property
     def decode_seconds(self) -> float:
-        """Time behind prefill: every draft and verify pass, and the policy."""
+        """Time after prefill: every draft and verify pass, and the policy."""
         return sum(item.seconds for item in self.passes[1:]) + self.policy_seconds
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens emitted behind prefill per second (0 if there is none)."""
+        """Tokens per second after prefill (0 if there are none)."""
         return (len(self.tokens) - 1) / self.decode_seconds if len(self.passes) > 1 else 0.0
 
     @property
     def acceptance_length(self) -> float:
-        """Mean tokens per target pass behind prefill (1 if there is none)."""
+        """Mean tokens per target pass after prefill (1 if there is none)."""
         decoded = len(self.passes) - 1
         return (len(self.tokens) - 1) / decoded if decoded else 1.0

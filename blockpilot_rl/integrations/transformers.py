@@ -1,11 +1,10 @@
-"""Per-request block sizes inside transformers' own `generate`.
+"""A block size for each request in transformers' `generate`.
 
-`generate` can hand its decoding loop to a callable, after it has read and checked its arguments:
+`generate` reads and checks its arguments, and can then hand the decoding loop to a function:
 
     model.generate(ids, custom_generate=block_pilot(drafter, policy=policy), max_new_tokens=128)
 
-The callable decodes with our decoder. It honours what the caller asked `generate` for, or refuses
-it by name: nothing is read and then ignored.
+The function decodes with `Decoder`. It uses every argument of `generate` or refuses it by name.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengt
 from transformers.generation.streamers import BaseStreamer
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-from blockpilot_rl.decoding.decoder import Decoder, Selector
+from blockpilot_rl.decoding.decoder import Decoder, Selector, check_alike
 from blockpilot_rl.decoding.generation import Generation, Pass
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
@@ -52,12 +51,12 @@ _EXTRAS = ("output_scores", "output_logits", "output_attentions", "output_hidden
 
 @dataclass
 class BlockPilotOutput(GenerateDecoderOnlyOutput):
-    """What `generate` returns under `return_dict_in_generate=True`.
+    """What `generate` returns with `return_dict_in_generate=True`.
 
     Attributes:
         sequences: Prompt and emitted tokens, `[1, n + m]`.
-        generation: Record of every target pass: the block size it used, what it emitted, its
-            seconds; and the policy's.
+        generation: Record of every target pass (block size, emitted tokens, seconds) and of the
+            policy's seconds.
     """
 
     generation: Generation | None = None
@@ -77,9 +76,9 @@ def block_pilot(
         drafter: A DFlash drafter that fits the model, or a pair whose target is the model.
         policy: Chooses the block size of each request, such as a `BlockSizePolicy`.
         block_size: A fixed block size instead; 1 is plain decoding. With neither, the drafter's
-            own.
-        seed: Decides sampled texts, whatever the block size. None draws one per call from torch's
-            global generator, so that `torch.manual_seed` works as it does for `generate`.
+            own size is used.
+        seed: Random seed of sampled texts, the same for every block size. Default: each call draws
+            one from torch's global generator, so that `torch.manual_seed` works as for `generate`.
         draft: How drafts are made when sampling; see `Sampling`.
 
     Raises:
@@ -99,7 +98,8 @@ def block_pilot(
 class BlockPilotGeneration:
     """The decoding loop that `generate` calls; made by `block_pilot`.
 
-    It may be used for any number of calls, and prepares the model's lean pass at the first one.
+    It serves any number of calls. The first one prepares the passes over the models; later ones
+    prepare them again if a model has changed.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class BlockPilotGeneration:
         seed: int | None,
         draft: Literal["shared", "argmax"],
     ) -> None:
-        """Note how to decode."""
+        """Store how to decode."""
         self._source = drafter
         self._chooser = chooser
         self._sampling = Sampling(seed=seed or 0, draft=draft)
@@ -158,6 +158,10 @@ class BlockPilotGeneration:
             generation=Generation(tokens, passes, policy_seconds, reason, decoder.pair.template),
         )
 
+    def reset(self) -> None:
+        """Forget the models, so that the next call reads all of their weights again."""
+        self._decoder = None
+
     def _decoder_for(self, model: PreTrainedModel) -> Decoder:
         """The model's decoder, kept for the next call."""
         if self._decoder is None or self._decoder.pair.target is not model:
@@ -165,7 +169,7 @@ class BlockPilotGeneration:
         return self._decoder
 
     def _pair(self, model: PreTrainedModel) -> Pair:
-        """The model with its drafter, and without stop tokens: `generate` says what stops."""
+        """Make a pair of the model and its drafter, without stop tokens: `generate` has its own."""
         source = self._source
         if isinstance(source, Pair):
             if source.target is not model:
@@ -177,15 +181,11 @@ class BlockPilotGeneration:
         name = model.name_or_path or type(model).__name__
         check_architecture(Path(name), model.config)
         check_fit(model, source)
-        if (source.dtype, source.device) != (model.dtype, model.device):
-            raise BlockPilotError(
-                f"the drafter is {source.dtype} on {source.device}, the model {model.dtype} on "
-                f"{model.device}; load both alike"
-            )
+        check_alike(model, source)
         share_modules(model, source)
         return Pair(
             target=model,
-            tokenizer=cast(Any, None),  # Prompts come as tokens, and leave as tokens.
+            tokenizer=cast(Any, None),  # Prompts and texts are tokens.
             drafter=source,
             target_name=name,
             drafter_name=source.name_or_path or type(source).__name__,
@@ -193,7 +193,7 @@ class BlockPilotGeneration:
         )
 
     def _sampling_of(self, config: GenerationConfig, processors: LogitsProcessorList) -> Sampling:
-        """How tokens are to be chosen, as `generate` would."""
+        """Find how `generate` would choose tokens."""
         values = {_WARPERS.get(type(item), type(item).__name__): item for item in processors}
         expected = [name for name in _WARPERS.values() if config.do_sample and name in values]
         if list(values) != expected or len(values) != len(processors):
@@ -207,7 +207,7 @@ class BlockPilotGeneration:
             return self._sampling
         chosen = {name: getattr(values[name], name) for name in expected}
         seed = self._sampling.seed if self._seeded else int(torch.randint(2**31, ()))
-        # The warper of temperature 1 is left out by `generate`.
+        # `generate` adds no warper for temperature 1.
         return dataclasses.replace(self._sampling, seed=seed, **{"temperature": 1.0, **chosen})
 
 
@@ -215,7 +215,7 @@ class _Stop:
     """Applies the stopping criteria token by token, as plain decoding would."""
 
     def __init__(self, input_ids: torch.Tensor, criteria: StoppingCriteriaList) -> None:
-        """Sort out what is cheap: the decoder keeps the budget, and stop tokens are compared."""
+        """Separate the criteria: stop tokens are compared here, the decoder keeps the budget."""
         ends = [item.eos_token_id for item in criteria if isinstance(item, EosTokenCriteria)]
         self.tokens = {int(token) for end in ends for token in end.flatten()}
         self.others = StoppingCriteriaList(
@@ -252,11 +252,10 @@ def _until(passes: Iterator[Pass], stop: _Stop, streamer: BaseStreamer | None) -
 
 
 def _arguments_of_generate(frame: FrameType | None) -> Mapping[str, Any]:
-    """Arguments of the `generate` that called this frame which it keeps from callables.
+    """Read the arguments that the calling `generate` does not hand on.
 
-    transformers passes no streamer on to a callable (since huggingface/transformers#40586), though
-    it has already given the streamer the prompt: whoever iterates over a `TextIteratorStreamer`
-    would wait forever. So they are read where they are.
+    transformers passes no streamer to the function (since huggingface/transformers#40586), though
+    the streamer already has the prompt: a reader of a `TextIteratorStreamer` would wait forever.
     """
     caller = None if frame is None else frame.f_back
     if caller is None or caller.f_code.co_name != "generate":
@@ -271,7 +270,7 @@ def _check_request(
     model_kwargs: Mapping[str, Any],
     asked: Mapping[str, Any],
 ) -> None:
-    """Refuse by name what the decoder does not do.
+    """Refuse by name what the decoder does not support.
 
     Raises:
         BlockPilotError: If the request is more than one text, searches, or asks for more than

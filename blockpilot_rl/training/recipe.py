@@ -19,7 +19,8 @@ import torch
 import torch.nn.functional as F
 
 from blockpilot_rl.decoding.batched import Continuation
-from blockpilot_rl.decoding.forward import LeanForward, TargetForward, target_forward
+from blockpilot_rl.decoding.forward import TargetForward, target_forward
+from blockpilot_rl.decoding.lean import LeanForward
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_write
 from blockpilot_rl.models.drafter import DFlashDraftModel

@@ -102,7 +102,7 @@ def test_texts_that_end_with_their_first_token_cannot_be_timed(files, capsys, mo
 
     monkeypatch.setattr(SCRIPT, "decode", stopped)
     assert benchmark(files, "--prompts", "2", "--max-new-tokens", "4") == 2
-    assert "fewer than two texts went on" in capsys.readouterr().err
+    assert "fewer than two texts have more" in capsys.readouterr().err
 
 
 def test_bad_arguments(files, capsys):

@@ -249,6 +249,16 @@ def test_a_removed_hook_is_forgotten(pair, name):
     assert type(decoder.target) is LeanForward
 
 
+def test_a_reset_hook_reads_every_weight_again(pair):
+    """An edit of single values in inference mode leaves no trace in PyTorch."""
+    hook = block_pilot(pair, block_size=5)
+    generate(pair, custom_generate=hook)
+    with torch.inference_mode():
+        pair.target.lm_head.weight[11, 3:20] = 40.0
+    hook.reset()
+    assert torch.equal(generate(pair, custom_generate=hook), generate(pair))
+
+
 @pytest.mark.parametrize("register", ["forward_hook", "forward_pre_hook"])
 def test_global_module_hooks_are_honoured(pair, register):
     before, hook = generate(pair), block_pilot(pair, block_size=5)
