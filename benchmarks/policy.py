@@ -2,9 +2,9 @@
 
 `python benchmarks/policy.py --prompts 60 --json OUT`; `--policy DIR` measures another policy. Every
 prompt (of the built-in suite's test split) is prefilled once. Then plain decoding, each fixed size
-and the policy decode it in random order; the decision is part of the policy's time. The result is the
-policy's gain in mean speedup over a fixed size, paired by prompt, as `blockpilot compare` computes
-it from a sweep.
+and the policy decode it in random order; the decision is part of the policy's time. The result is
+the policy's gain in mean speedup over a fixed size, paired by prompt, as `blockpilot compare`
+computes it from a sweep.
 """
 
 from __future__ import annotations
