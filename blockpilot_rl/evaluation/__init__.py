@@ -1,1 +1,1 @@
-"""Comparison of policies on held-out prompts."""
+"""Measuring choices of block sizes on held-out prompts."""

@@ -1,4 +1,4 @@
-"""What an agent hands in to be compared: its choices on the test prompts and their price."""
+"""Choices of an agent on the test rows, and the time of its decisions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from blockpilot_rl.sweeps.table import Sweep
 from blockpilot_rl.threads import one_thread
 
 _DECISIONS = 50
-_VOCABULARY = 151_936
-"""Of Qwen3. A sweep does not tell its target's; with fewer tokens a state takes less time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +24,8 @@ class Choices:
 
     Attributes:
         arms: Arm indices on the test rows, `[seeds, n]`.
-        policy_seconds: Time of the decision on each row, `[seeds, n]`; given as `[seeds]` it is
-            the same on every row. A request makes one decision, so this is added to its decode
+        policy_seconds: Seconds of the decision on each row, `[seeds, n]`, or `[seeds]` if they
+            are the same on every row. A request takes one decision, so they are added to its decode
             time.
         validation: Arm indices on the validation rows, `[seeds, m]`, for the guard against
             leakage; None if there are no such rows.
@@ -38,10 +36,10 @@ class Choices:
     validation: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        """Check the shapes and the times, and give every row its time.
+        """Check shapes and times, and expand the times to every row.
 
         Raises:
-            BlockPilotError: If they do not fit, or a time is negative or not finite.
+            BlockPilotError: If shapes do not match, or a time is negative or not finite.
         """
         shape = self.policy_seconds.shape
         if self.arms.ndim != 2 or shape not in (self.arms.shape, self.arms.shape[:1]):
@@ -57,18 +55,19 @@ class Choices:
 
     @classmethod
     def free(cls, arms: np.ndarray) -> Choices:
-        """Choices that cost no time, `[seeds, n]`: of a fixed size, the oracle, or chance."""
+        """Make choices that take no time, such as those of a fixed size, `[seeds, n]`."""
         return cls(arms, np.zeros(len(arms)))
 
     def shares(self, num_arms: int) -> np.ndarray:
-        """Share of the seeds that chose each arm on each row, `[n, num_arms]`."""
+        """Return the share of the seeds that chose each arm on each row, `[n, num_arms]`."""
         return np.asarray((self.arms[:, :, None] == np.arange(num_arms)).mean(axis=0))
 
     def check(self, name: str, table: Sweep) -> None:
-        """Refuse choices that were not made on these rows and arms.
+        """Check that choices fit the rows and arms of a sweep.
 
         Raises:
-            BlockPilotError: If their number differs, or an index is no arm.
+            BlockPilotError: If their number differs from that of the rows, or an index is not an
+                arm.
         """
         if self.arms.shape[1] != len(table):
             raise BlockPilotError(
@@ -76,17 +75,17 @@ class Choices:
             )
         if not ((self.arms >= 0) & (self.arms < len(table.arms))).all():
             raise BlockPilotError(
-                f"agent {name!r} chose an arm that is none of the {len(table.arms)}"
+                f"agent {name!r} chose an arm outside the {len(table.arms)} of the sweep"
             )
 
 
 def decision_seconds(policy: BlockSizePolicy, table: Sweep, arms: np.ndarray) -> np.ndarray:
-    """Price a policy's decisions: its own time, and the passes that only its state needs.
+    """Compute the time of a policy's decisions, the passes that only its state needs included.
 
     Args:
         policy: The policy as deployed.
-        table: Sweep whose states it was shown.
-        arms: Arm indices that it chose, `[n]`.
+        table: Sweep with the states that it decides on.
+        arms: Arm indices that it chooses, `[n]`.
 
     Returns:
         Seconds of the decision on each row, `[n]`.
@@ -100,15 +99,15 @@ def decision_seconds(policy: BlockSizePolicy, table: Sweep, arms: np.ndarray) ->
 
 
 def draft_seconds(table: Sweep, arms: np.ndarray) -> np.ndarray:
-    """Price the state group `draft` by the sweep's latency profile.
+    """Compute the time of the state group `draft` from the sweep's latency profile.
 
-    Before anything is chosen, the drafter reads the prompt and drafts a block of its own size. The
-    block is drafted anew once a size is chosen. What was read is kept, so reading costs extra only
-    where plain decoding is chosen, which would have left it out.
+    Before the choice, the drafter reads the prompt and drafts a block of its own size. After the
+    choice, it drafts again. It keeps what it read, so reading costs extra only if plain decoding is
+    chosen, which does not need it.
 
     Args:
         table: The sweep.
-        arms: Arm indices that were chosen, `[n]`.
+        arms: Chosen arm indices, `[n]`.
 
     Returns:
         Seconds that the group adds to each row, `[n]`.
@@ -119,8 +118,8 @@ def draft_seconds(table: Sweep, arms: np.ndarray) -> np.ndarray:
     metadata = table.metadata
     if not metadata.latency:
         raise BlockPilotError(
-            "the sweep has no latency profile to price the state group 'draft' by; leave the group "
-            "out, or re-price the sweep with scripts/calibrate.py --sweep"
+            "the sweep has no latency profile, which the time of the state group 'draft' needs; "
+            "leave the group out, or re-price the sweep with `blockpilot calibrate --sweep`"
         )
     profile = LatencyProfile.from_dict(metadata.latency)
     contexts = table.rows["prompt_tokens"].to_numpy()
@@ -131,18 +130,19 @@ def draft_seconds(table: Sweep, arms: np.ndarray) -> np.ndarray:
 
 
 def time_decisions(policy: BlockSizePolicy, table: Sweep) -> float:
-    """Time how long the policy takes to choose a block size for one request on this machine's CPU.
+    """Measure the time of one decision on this machine's CPU.
 
-    As in the decoder, that is to compute the state of a prefilled prompt and to choose by it; on
-    one thread, which is as fast, and on a busy machine by far the steadier. The passes for the
-    group `draft` are priced apart.
+    A decision computes the state of a prefilled prompt and chooses by it, as in the decoder. It
+    runs on one thread, which is as fast and much less noisy on a busy machine. The vocabulary is as
+    large as the largest token id of the sweep's answers implies. `draft_seconds` adds the passes of
+    the group `draft`.
 
     Args:
         policy: The policy as deployed.
-        table: Sweep whose states it is shown, one at a time.
+        table: Sweep with the states that it decides on, one at a time.
 
     Returns:
-        Median seconds of a decision, warmed up.
+        Median seconds of a decision, after a warm-up.
 
     Raises:
         BlockPilotError: If the sweep lacks a state group that the policy reads.
@@ -151,7 +151,8 @@ def time_decisions(policy: BlockSizePolicy, table: Sweep) -> float:
     states = torch.from_numpy(table.states[:_DECISIONS, columns])
     groups = [name for name in policy.state_groups if name != "draft"]
     hidden = torch.zeros(dict(table.metadata.state.groups).get("last_hidden", 1))
-    logits = torch.randn(_VOCABULARY, generator=torch.Generator().manual_seed(0))
+    vocabulary = 1 + max(int(tokens.max()) for tokens in table.output_tokens)
+    logits = torch.randn(vocabulary, generator=torch.Generator().manual_seed(0))
 
     def decide(state: torch.Tensor) -> None:
         if groups:

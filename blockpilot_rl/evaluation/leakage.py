@@ -1,4 +1,4 @@
-"""Controls of an honest comparison: guards against leakage, and data without signal."""
+"""Guards against leakage, and shuffled states as a control."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _SIGNIFICANCE = 1e-4
 
 
 def refuse_overlap(learning: Sequence[Sweep | None], test: Sweep) -> None:
-    """Refuse test prompts that an agent could have learned from.
+    """Refuse test prompts that agents learn from.
 
-    A prompt is known by its id and also, where that was recorded, by its last hidden state, which
-    two prompts do not share by chance.
+    Prompts are compared by id and, if it was recorded, by last hidden state, which two different
+    prompts do not share.
 
     Args:
-        learning: Tables that agents learn from and are selected on; None stands for none.
-        test: Table that they are judged on.
+        learning: Rows that agents learn from and are selected on; None for no rows.
+        test: Rows that they are judged on.
 
     Raises:
-        BlockPilotError: If a prompt or a state is on both sides.
+        BlockPilotError: If a prompt or a state is in both.
     """
     for what, key in (("prompts", _ids), ("states", _hidden_states)):
         seen = {item for table in learning if table is not None for item in key(table)}
@@ -37,7 +37,7 @@ def refuse_overlap(learning: Sequence[Sweep | None], test: Sweep) -> None:
             raise BlockPilotError(
                 f"leakage: {len(rows)} test {what} are also in the training or validation split, "
                 f"the first is prompt {test.rows['id'][rows[0]]}; a prompt must be in one split "
-                "only, record the sweep again with scripts/collect_sweep.py"
+                "only; record the sweep again with `blockpilot collect-sweep`"
             )
 
 
@@ -46,26 +46,26 @@ def refuse_copied_answers(
 ) -> None:
     """Refuse choices that agree with the test labels more than an honest policy's can.
 
-    How fast an arm decodes a prompt is only partly told by the prompt's state, so an honest policy
-    stays far from the oracle's choices. Two signs give a copy away:
+    The state of a prompt predicts only partly which arm is fastest, so an honest policy differs
+    from the oracle on many prompts. Two signs reveal copied answers:
 
-    - Choices equal the oracle's on all test prompts, or on so many that the agreement surely lies
-      above 90% of the way from the best constant choice to the oracle.
-    - Choices agree with the oracle on test prompts surely more often than on validation prompts.
-      Splits by a hash of the prompt are alike, and what is selected on validation prompts rather
-      does better there.
+    - Choices equal the oracle's on all test prompts, or on significantly more than 90% of the way
+      from the best constant choice to the oracle.
+    - Choices agree with the oracle significantly more often on test prompts than on validation
+      prompts. Both splits are drawn by a hash of the prompt, and selection on validation prompts
+      favours those.
 
-    Where the same arm is fastest on so many prompts, or there are so few of them, that chance could
-    do it, agreement shows nothing and is let pass.
+    If one arm is fastest on most prompts, or there are few prompts, a constant can agree with the
+    oracle everywhere, and the check is skipped.
 
     Args:
         choices: Choices of each agent.
-        test: Table that they were made on.
-        validation: Table of `Choices.validation`; one of other families than the test's is not
-            alike and not looked at.
+        test: Rows that they were made on.
+        validation: Rows of `Choices.validation`. They are ignored if their families differ from
+            those of the test rows.
 
     Raises:
-        BlockPilotError: If an agent's choices are the oracle's.
+        BlockPilotError: If an agent's choices are copied from the oracle.
     """
     rows = _first_rows(test)
     answers = oracle_arms(test)[rows]
@@ -73,16 +73,18 @@ def refuse_copied_answers(
     if not choices or constant ** len(answers) > _SIGNIFICANCE:
         return
     honest = constant + _HONEST_SHARE * (1 - constant)
-    # Every seed of every agent is another chance of a false alarm.
+    # Adjusted for the number of seeds of all agents.
     level = _SIGNIFICANCE / sum(len(chosen.arms) for chosen in choices.values())
     for name, chosen in choices.items():
         for seed, arms in enumerate(chosen.arms[:, rows]):
             hits = int((arms == answers).sum())
-            surely = binomtest(hits, len(answers), honest, alternative="greater").pvalue < level
-            if hits == len(answers) or surely:
+            significant = (
+                binomtest(hits, len(answers), honest, alternative="greater").pvalue < level
+            )
+            if hits == len(answers) or significant:
                 raise BlockPilotError(
                     f"leakage: agent {name!r} chooses the fastest arm on {hits} of {len(answers)} "
-                    "test prompts, which takes knowing their answers; only the oracle may"
+                    "test prompts, which is only possible by knowing their answers"
                 )
             if validation is None or chosen.validation is None or not _alike(validation, test):
                 continue
@@ -94,19 +96,19 @@ def refuse_copied_answers(
                 raise BlockPilotError(
                     f"leakage: agent {name!r} chooses the fastest arm on {hits / len(answers):.0%} "
                     f"of the test prompts and on {right.mean():.0%} of the validation prompts; the "
-                    "splits are alike, so it must have seen the test answers"
+                    "splits are drawn alike, so it must have seen the test answers"
                 )
 
 
 def shuffle_states(table: Sweep, rng: np.random.Generator) -> Sweep:
-    """Deal the states out anew among the rows, so that they tell nothing about the rewards.
+    """Shuffle the states among the rows, so that they do not predict the speedups.
 
-    An agent that learns from such a table can find the best fixed size and no more; a comparison
-    that prefers it to that size is not to be trusted.
+    An agent that learns from shuffled states can at best find the best fixed size. A comparison
+    that ships such an agent is wrong.
 
     Args:
-        table: The table.
-        rng: Source of the permutation.
+        table: The rows.
+        rng: Draws the permutation.
     """
     return dataclasses.replace(table, states=table.states[rng.permutation(len(table))])
 
@@ -123,10 +125,10 @@ def _hidden_states(table: Sweep) -> list[bytes]:
 
 
 def _alike(first: Sweep, second: Sweep) -> bool:
-    """Whether two tables have prompts of the same families."""
+    """Whether two tables have the same families."""
     return set(first.rows["family"]) == set(second.rows["family"])
 
 
 def _first_rows(table: Sweep) -> np.ndarray:
-    """One row per prompt, since rows of one prompt are not independent."""
+    """Numbers of one row per prompt, since rows of one prompt are not independent."""
     return np.flatnonzero(~table.rows["id"].duplicated().to_numpy())

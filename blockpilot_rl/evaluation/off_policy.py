@@ -1,15 +1,15 @@
-"""Off-policy evaluation: what a policy would earn, from the logged decisions of another one.
+"""Off-policy evaluation: the reward of a policy, estimated from decisions of another policy.
 
 Every logged decision has the state, the chosen arm, the probability with which it was chosen (its
 propensity) and the reward of that arm alone. With `w = π(arm | state) / propensity`, `r` the reward
 and `q̂` a model of the rewards:
 
-- IPS averages `w r` (Horvitz and Thompson, 1952): unbiased, but of high variance.
-- SNIPS divides the sum of `w r` by that of `w` (Swaminathan and Joachims, 2015): far less variance
-  for a bias that vanishes with the number of decisions.
-- DM averages `Σ_a π(a | state) q̂(state, a)`: little variance, as biased as the model.
+- IPS averages `w r` (Horvitz and Thompson, 1952): unbiased, with high variance.
+- SNIPS divides the sum of `w r` by that of `w` (Swaminathan and Joachims, 2015): much less
+  variance, with a bias that vanishes as the number of decisions grows.
+- DM averages `Σ_a π(a | state) q̂(state, a)`: low variance, with the bias of the model.
 - DR adds the average of `w (r - q̂)` to DM (Dudík, Langford and Li, arXiv 1103.4601): unbiased if
-  the propensities are right, and of less variance the better the model is.
+  the propensities are right, with less variance the better the model is.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class LoggedDecisions:
     """Decisions of a logging policy, one row each.
 
     Attributes:
-        states: What was decided on, `[n, width]`.
+        states: States that were decided on, `[n, width]`.
         arms: Indices of the chosen arms, `[n]`.
-        propensities: Probabilities with which these were chosen, `[n]`, in (0, 1].
-        rewards: What the chosen arms earned, `[n]`.
-        prompt_ids: Identity of each prompt, `[n]`; decisions on one prompt are not independent.
+        propensities: Probabilities with which they were chosen, `[n]`, in (0, 1].
+        rewards: Rewards of the chosen arms, `[n]`.
+        prompt_ids: Prompt of each decision, `[n]`. Those on one prompt are not independent.
         num_arms: Number of arms to choose from.
     """
 
@@ -53,7 +53,7 @@ class LoggedDecisions:
         """Check the values.
 
         Raises:
-            BlockPilotError: If shapes do not fit or a value is out of range; it names the row.
+            BlockPilotError: If lengths differ or a value is out of range; it names the row.
         """
         count = len(self.arms)
         columns = (self.states, self.propensities, self.rewards, self.prompt_ids)
@@ -65,7 +65,7 @@ class LoggedDecisions:
         checks = (
             ((self.arms < 0) | (self.arms >= self.num_arms), f"an arm outside 0..{self.num_arms}"),
             (~((self.propensities > 0) & (self.propensities <= 1)), "a propensity outside (0, 1]"),
-            (~np.isfinite(self.rewards), "a reward that is no finite number"),
+            (~np.isfinite(self.rewards), "a reward that is not a finite number"),
             (~np.isfinite(self.states).all(axis=1), "a state with NaN or infinity"),
         )
         for bad, what in checks:
@@ -78,17 +78,17 @@ class LoggedDecisions:
 
     @classmethod
     def from_frame(cls, decisions: pd.DataFrame, table: Sweep) -> LoggedDecisions:
-        """Read decisions as agents log them, and look their states up in a sweep.
+        """Read decisions as agents log them, and take their states from a sweep.
 
         Args:
-            decisions: Columns `prompt_id`, `block_size`, `reward` and `propensity`; and
-                `temperature` and `seed`, which are needed where the rows of a prompt have different
-                states, as sampled rows have in the state group `draft`.
-            table: The sweep that was decided on.
+            decisions: Columns `prompt_id`, `block_size`, `reward` and `propensity`. The columns
+                `temperature` and `seed` are needed if the rows of a prompt have different states,
+                such as sampled rows with the state group `draft`.
+            table: The sweep that the decisions were made on.
 
         Raises:
             BlockPilotError: If a column is missing, the sweep lacks a row or block size, or the
-                decisions do not tell rows of different states apart.
+                row of a decision is ambiguous.
         """
         missing = [name for name in _COLUMNS if name not in decisions]
         if missing:
@@ -105,10 +105,10 @@ class LoggedDecisions:
 
 
 def _rows_of(decisions: pd.DataFrame, table: Sweep) -> np.ndarray:
-    """Row of the sweep that each decision was made on, or one of the same state.
+    """Find the row of the sweep that each decision was made on, or one with the same state.
 
     Raises:
-        BlockPilotError: If there is none, or it cannot be told.
+        BlockPilotError: If there is none, or several with different states.
     """
     named = ["prompt_id", *(name for name in ("temperature", "seed") if name in decisions)]
     rows = table.rows[KEY].set_axis(["prompt_id", "temperature", "seed"], axis=1)
@@ -119,7 +119,7 @@ def _rows_of(decisions: pd.DataFrame, table: Sweep) -> np.ndarray:
     if len(unknown):
         name = ", ".join(f"{key} {found[key][unknown[0]]}" for key in named)
         raise BlockPilotError(f"logged decisions name {name}, which the sweep lacks")
-    # States of one prefill differ by no more than rounding.
+    # States of one prompt differ only by rounding.
     same = np.isclose(table.states, table.states[first], rtol=0.02, atol=0.02).all(axis=1)
     unclear = decisions["prompt_id"].isin(rows["prompt_id"][~same])
     if unclear.any():
@@ -133,10 +133,10 @@ def _rows_of(decisions: pd.DataFrame, table: Sweep) -> np.ndarray:
 def log_decisions(
     table: Sweep, probabilities: np.ndarray, rng: np.random.Generator
 ) -> LoggedDecisions:
-    """Log one decision per row of a sweep, as a service with this policy would have.
+    """Simulate a log: draw one decision per row of a sweep from a logging policy.
 
     Args:
-        table: The sweep, which knows the reward of every arm.
+        table: The sweep, with the reward of every arm.
         probabilities: The logging policy, `[n, arms]`.
         rng: Draws the arms.
     """
@@ -156,13 +156,13 @@ def log_decisions(
 
 @dataclass(frozen=True)
 class OffPolicyEstimate:
-    """What a policy is estimated to earn per decision.
+    """An estimate of the reward per decision of a policy.
 
     Attributes:
-        reward: The estimate with its interval, prompts being resampled. It does not know of a bias
-            of the model of the rewards.
-        effective_sample_size: How many decisions of the policy itself the logged ones are worth,
-            `(Σ w)² / Σ w²`; None for the direct method, which has no weights.
+        reward: The estimate with a bootstrap interval over prompts. The interval does not include
+            the bias of the reward model.
+        effective_sample_size: Number of decisions of the policy itself that are as informative as
+            the logged ones, `(Σ w)² / Σ w²`; None for the direct method, which has no weights.
     """
 
     reward: Interval
@@ -171,12 +171,12 @@ class OffPolicyEstimate:
 
 @dataclass(frozen=True)
 class EstimatorCheck:
-    """How an estimator fares over several logs.
+    """Quality of an estimator over several logs.
 
     Attributes:
-        mean: Mean of its estimates; off the truth by its bias.
-        rmse: Root of the mean squared error, which bias and variance share.
-        coverage: Share of the logs whose interval holds the truth.
+        mean: Mean of its estimates. The difference from the truth is its bias.
+        rmse: Root mean square error.
+        coverage: Share of the logs whose interval contains the truth.
         effective_sample_size: Mean over the logs; None for the direct method.
     """
 
@@ -188,14 +188,14 @@ class EstimatorCheck:
 
 @dataclass(frozen=True)
 class OffPolicyCheck:
-    """Estimates beside the truth, which the full table knows.
+    """Estimates compared with the truth, which the full sweep contains.
 
     Attributes:
         logs: Number of logs.
         decisions: Number of decisions in each.
         confidence: Level of the intervals.
-        truth: What the policy earns per decision.
-        estimators: How each estimator fares.
+        truth: Reward per decision of the policy.
+        estimators: Quality of each estimator.
     """
 
     logs: int
@@ -213,13 +213,13 @@ def evaluate_off_policy(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> dict[str, OffPolicyEstimate]:
-    """Estimate what a policy would earn with every estimator.
+    """Estimate the reward of a policy with every estimator.
 
     Args:
         logged: Decisions of the logging policy.
         probabilities: The policy's probability of each arm on the logged states, `[n, arms]`.
-        predictions: A model's reward of each arm on these states, `[n, arms]`, which must not have
-            learned from these rewards; None for `predict_rewards`.
+        predictions: Rewards of each arm on these states predicted by a model, `[n, arms]`, which
+            must not have learned from these rewards; None for those of `predict_rewards`.
         confidence: Level of the intervals.
         seed: Seed of the bootstrap and of the model's folds.
 
@@ -227,7 +227,7 @@ def evaluate_off_policy(
         Estimates by `IPS`, `SNIPS`, `DM` and `DR`.
 
     Raises:
-        BlockPilotError: If probabilities or predictions do not fit the decisions.
+        BlockPilotError: If probabilities or predictions do not match the decisions.
     """
     if predictions is None:
         predictions = predict_rewards(logged, seed=seed)
@@ -267,20 +267,19 @@ def check_off_policy(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> OffPolicyCheck:
-    """Estimate from uniformly drawn decisions what a policy earns, and look the truth up.
+    """Estimate the reward of a policy from simulated uniform logs, and compare with the truth.
 
-    A single log says little of an estimator, whose error is mostly chance, so it is done for
-    several of the same prompts.
+    The error of one estimate is mostly noise, so several logs of the same prompts are drawn.
 
     Args:
         table: The sweep.
         probabilities: The policy's probability of each arm on each row, `[n, arms]`.
         logs: Number of logs.
         confidence: Level of the intervals.
-        seed: Decides the logged decisions.
+        seed: Seed of the logs and of the bootstrap.
 
     Raises:
-        BlockPilotError: If the probabilities do not fit the sweep.
+        BlockPilotError: If the probabilities do not match the sweep.
     """
     uniform = np.full(table.speedups.shape, 1 / len(table.arms))
     truth = float((probabilities * table.speedups).sum(axis=1).mean())
@@ -318,26 +317,27 @@ def _check(estimates: Sequence[OffPolicyEstimate], truth: float) -> EstimatorChe
 def predict_rewards(
     logged: LoggedDecisions, *, folds: int = 5, alpha: float = 100.0, seed: int = 0
 ) -> np.ndarray:
-    """Predict every arm's reward by ridge regressions, cross-fitted.
+    """Predict the reward of every arm by cross-fitted ridge regressions.
 
-    The prediction for a prompt comes from decisions on other prompts, so that the direct method
-    and the doubly robust one do not judge a model by what it has learned by heart.
+    The prediction for a prompt is learned from decisions on other prompts, so that the direct and
+    the doubly robust method do not use rewards that the model has memorised.
 
     Args:
         logged: The decisions.
-        folds: Number of parts that the prompts are dealt into.
-        alpha: Penalty on weights of standardised states.
-        seed: Decides which prompt is in which part.
+        folds: Number of parts that the prompts are divided into.
+        alpha: Penalty on the weights of standardised states.
+        seed: Seed of the division.
 
     Returns:
-        `[n, arms]`; an arm that was never chosen in the other parts gets their mean reward.
+        Predictions, `[n, arms]`. An arm that is never chosen in the other parts gets their mean
+        reward.
 
     Raises:
-        BlockPilotError: If there are fewer prompts than two.
+        BlockPilotError: If there are fewer than two prompts.
     """
     ids, prompt = np.unique(logged.prompt_ids, return_inverse=True)
     if len(ids) < 2:
-        raise BlockPilotError("a model of the rewards needs decisions on two prompts or more")
+        raise BlockPilotError("a reward model needs decisions on two prompts or more")
     fold = np.random.default_rng(seed).permutation(len(ids))[prompt] % min(folds, len(ids))
     scale = logged.states.std(axis=0, dtype=np.float64)
     inputs = (logged.states - logged.states.mean(axis=0)) / np.where(scale > 0, scale, 1.0)
@@ -356,7 +356,7 @@ def predict_rewards(
 
 
 def _ridge(inputs: np.ndarray, targets: np.ndarray, alpha: float) -> np.ndarray:
-    """Weights of a ridge regression, by whichever of its two systems is the smaller one."""
+    """Solve a ridge regression by the smaller one of its two linear systems."""
     count, width = inputs.shape
     if count < width:
         kernel = inputs @ inputs.T + alpha * np.eye(count)

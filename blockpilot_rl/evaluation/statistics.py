@@ -1,4 +1,4 @@
-"""Confidence intervals of ratios, with prompts as the unit of resampling."""
+"""Bootstrap intervals of ratios, with prompts as the resampled unit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BLOCKS = 10
 
 
 class Interval(NamedTuple):
-    """A value with its confidence interval; the bounds are NaN where none can be had."""
+    """A value with its confidence interval. The bounds are NaN if there is no interval."""
 
     value: float
     low: float
@@ -30,21 +30,21 @@ def ratio_of_sums(
 ) -> Interval:
     """Estimate `sum(numerator) / sum(denominator)` with a paired percentile bootstrap.
 
-    Whole prompts are resampled, each with both of its numbers, so that the difficulty of a prompt
-    cancels out and rows of one prompt (several seeds or temperatures) are never taken for
-    independent ones. It is `scipy.stats.bootstrap(…, paired=True, method="percentile")`, except
-    that the draws are made once and serve every ratio: a comparison has hundreds of them.
+    Whole prompts are resampled, each with both of its numbers. The difficulty of a prompt cancels
+    out, and rows of one prompt (several seeds or temperatures) do not count as independent. The
+    result equals `scipy.stats.bootstrap(…, paired=True, method="percentile")`, but the resamples
+    are drawn once for all ratios of the same number of prompts, of which a comparison has hundreds.
 
     Args:
         numerator: One number per row, `[n]`.
-        denominator: The same for what it is compared with, `[n]`.
-        clusters: Identity of each row's prompt, `[n]`; equal ones form one cluster.
+        denominator: The numbers to compare with, `[n]`.
+        clusters: Prompt of each row, `[n]`.
         confidence: Level of the two-sided interval.
-        seed: Seed of the resampling; equal seeds resample equal prompts.
+        seed: Seed of the resampling. Equal seeds resample equal prompts.
 
     Returns:
-        The ratio; NaN if the denominator sums to 0. With a single prompt the bounds are NaN, and
-        so they are if the denominator of a resample sums to 0.
+        The ratio; NaN if the denominator sums to 0. The bounds are NaN with a single prompt, and if
+        the denominator of a resample sums to 0.
     """
     (interval,) = ratios_of_sums(
         numerator[:, None], denominator[:, None], clusters, confidence=confidence, seed=seed
@@ -60,12 +60,12 @@ def ratios_of_sums(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> list[Interval]:
-    """Estimate several ratios of the same rows, as `ratio_of_sums` does, at little more cost.
+    """Estimate several ratios of the same rows like `ratio_of_sums`, at little extra cost.
 
     Args:
         numerators: One number per row and ratio, `[n, ratios]`.
-        denominators: The same for what they are compared with, `[n, ratios]`.
-        clusters: Identity of each row's prompt, `[n]`.
+        denominators: The numbers to compare with, `[n, ratios]`.
+        clusters: Prompt of each row, `[n]`.
         confidence: Level of the two-sided intervals.
         seed: Seed of the resampling.
     """
@@ -76,7 +76,7 @@ def ratios_of_sums(
     values = _ratio(sums.sum(axis=0))
     if len(sums) < 2:
         return [Interval(float(value), np.nan, np.nan) for value in values]
-    # The percentile method, unlike BCa, holds when policy and fixed size choose alike everywhere.
+    # Unlike BCa, the percentile method works if policy and fixed size always choose the same.
     blocks = np.array_split(_draws(len(sums), seed), _BLOCKS)
     ratios = _ratio(np.concatenate([block.astype(np.float64) @ sums for block in blocks]))
     tail = (1 - confidence) / 2
@@ -92,15 +92,15 @@ def relative_gain(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Interval:
-    """Estimate `sum(numerator) / sum(denominator) - 1`, as `ratio_of_sums` does.
+    """Estimate `sum(numerator) / sum(denominator) - 1` like `ratio_of_sums`.
 
-    The gain in mean speedup has the policy's speedups over those of the fixed size; the gain in
-    total time has the seconds of the fixed size over those of the policy.
+    For the gain in mean speedup, divide the speedups of the policy by those of the fixed size; for
+    the gain in total time, the seconds of the fixed size by those of the policy.
 
     Args:
-        numerator: One positive number per row, `[n]`; several seeds are averaged beforehand.
-        denominator: The same for what it is compared with, `[n]`.
-        clusters: Identity of each row's prompt, `[n]`.
+        numerator: One positive number per row, `[n]`, averaged over seeds.
+        denominator: The numbers to compare with, `[n]`.
+        clusters: Prompt of each row, `[n]`.
         confidence: Level of the two-sided interval.
         seed: Seed of the resampling.
 
@@ -112,11 +112,11 @@ def relative_gain(
 
 
 def median_ratio(above: np.ndarray, below: np.ndarray) -> Interval:
-    """Median of the ratios of paired measurements, with its 95% bootstrap interval.
+    """Estimate the median ratio of paired measurements with a 95% bootstrap interval.
 
     Args:
         above: One positive number per measurement, `[n]`.
-        below: What each is divided by, `[n]`.
+        below: The numbers to divide by, `[n]`.
     """
     ratios = above / below
     interval = bootstrap(
@@ -127,7 +127,7 @@ def median_ratio(above: np.ndarray, below: np.ndarray) -> Interval:
 
 @lru_cache(maxsize=32)
 def _draws(prompts: int, seed: int) -> np.ndarray:
-    """How often each prompt is in each resample, `[RESAMPLES, prompts]`."""
+    """Draw how often each prompt is in each resample, `[RESAMPLES, prompts]`."""
     rng = np.random.default_rng(seed)
     counts = np.empty((RESAMPLES, prompts), dtype=np.uint8)
     for block in np.array_split(counts, _BLOCKS):

@@ -1,1 +1,1 @@
-"""What adapting the block size could gain, before anything is trained."""
+"""How much adapting the block size could gain, before anything is trained."""

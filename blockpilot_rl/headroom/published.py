@@ -1,9 +1,9 @@
-"""Headroom of published BlockPilot results: acceptance lengths of every block size, no times.
+"""Headroom of published BlockPilot results, which contain acceptance lengths but no times.
 
-A folder of such results holds one JSON file per block size, named by it (`16.json`), which maps
-each prompt to its acceptance length; `1.json`, where it exists, maps each prompt to the block size
-that was selected for it. Nothing was held out, so all choices are made and judged on the same
-numbers, and longer blocks cost nothing here.
+A folder of such results has one JSON file per block size, such as `16.json`, which maps each prompt
+to its acceptance length. `1.json`, if present, maps each prompt to the block size that was selected
+for it. Nothing is held out: all choices are made and judged on the same numbers, and longer blocks
+cost nothing.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ PUBLISHED_WINDOW = 2
 
 @dataclass(frozen=True, eq=False)
 class PublishedResults:
-    """What a folder holds, aligned by prompt.
+    """Contents of a folder of published results, aligned by prompt.
 
     Attributes:
         name: Name of the folder.
         prompts: Keys of the prompts.
-        block_sizes: Sizes, increasing.
+        block_sizes: Block sizes, increasing.
         acceptance: Acceptance length of each prompt under each size, `[n, sizes]`.
-        selection: Size that was selected for each prompt, `[n]`; None if that was not published.
+        selection: Block size selected for each prompt, `[n]`; None if it was not published.
     """
 
     name: str
@@ -46,7 +46,7 @@ class PublishedResults:
 
     @staticmethod
     def is_folder_of(folder: Path) -> bool:
-        """Whether a folder holds such files (and is no sweep)."""
+        """Whether a folder contains such files and is not a sweep."""
         return not (folder / "metadata.json").exists() and bool(_files(folder))
 
     @classmethod
@@ -54,8 +54,8 @@ class PublishedResults:
         """Read and check a folder.
 
         Raises:
-            BlockPilotError: If it has no acceptance lengths, a file is corrupt, or the files are
-                not of the same prompts.
+            BlockPilotError: If it has no acceptance lengths, a file is corrupt, or the files have
+                different prompts.
         """
         path = Path(folder)
         files = {size: _read(file) for size, file in _files(path).items()}
@@ -70,14 +70,14 @@ class PublishedResults:
             if values.keys() != set(prompts):
                 odd = min(values.keys() ^ set(prompts))
                 raise BlockPilotError(
-                    f"{path / f'{size}.json'} is of other prompts than its neighbours: {odd!r} is "
-                    "in one of them only"
+                    f"{path / f'{size}.json'} has other prompts than the other files: {odd!r} is "
+                    "in only one of them"
                 )
         acceptance = np.array([[values[key] for values in files.values()] for key in prompts])
         for row, column in np.argwhere(~(np.isfinite(acceptance) & (acceptance > 0)))[:1]:
             raise BlockPilotError(
                 f"{path / f'{list(files)[column]}.json'}: prompt {prompts[row]!r} has the "
-                f"acceptance length {acceptance[row, column]}, which is no positive number"
+                f"acceptance length {acceptance[row, column]}, which is not a positive number"
             )
         chosen = None
         if selection is not None:
@@ -85,7 +85,7 @@ class PublishedResults:
             for row in np.flatnonzero(~np.isin(chosen, list(files)))[:1]:
                 raise BlockPilotError(
                     f"{path / f'{SELECTION}.json'}: prompt {prompts[row]!r} has the selected size "
-                    f"{chosen[row]:g}, for which there is no file"
+                    f"{chosen[row]:g}, which has no file"
                 )
         return cls(path.name, prompts, tuple(files), acceptance, chosen)
 
@@ -95,10 +95,10 @@ class Selection:
     """The published selection.
 
     Attributes:
-        achieved: Its acceptance length.
-        matches: Prompts where it is as good as the oracle of the window.
-        prompts: All prompts.
-        equals_oracle: Whether it is on all of them, that is, whether it is the oracle.
+        achieved: What it achieves.
+        matches: Number of prompts where it is as good as the oracle of the window.
+        prompts: Number of prompts.
+        equals_oracle: Whether it is as good on all prompts, which makes it the oracle.
     """
 
     achieved: Measured
@@ -109,7 +109,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class AcceptanceHeadroom:
-    """Everything that was found in a folder of published results.
+    """Headroom of published results, in acceptance lengths (the mean speedups in passes).
 
     Attributes:
         name: Name of the folder.
@@ -119,7 +119,7 @@ class AcceptanceHeadroom:
         default: The drafter's own size.
         best_fixed: The best size, chosen and judged on the same prompts.
         oracle: The best size of each prompt within the window around the default.
-        oracle_all: The same among all sizes.
+        oracle_all: The best size of each prompt among all sizes.
         selection: The published selection, if it was published.
         verdict: Whether adapting is worth it.
         settings: How it was measured.
@@ -140,9 +140,9 @@ class AcceptanceHeadroom:
     provenance: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Render as values for JSON, with the keys of a sweep's headroom.
+        """Return values for JSON, with the keys of a sweep's headroom.
 
-        What acceptance lengths alone cannot tell is null or empty.
+        Keys that need times are null or empty.
         """
         values = dataclasses.asdict(self)
         return {
@@ -170,14 +170,14 @@ def acceptance_headroom(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> AcceptanceHeadroom:
-    """Measure how much there is to win in acceptance length.
+    """Measure how much adapting the block size could gain in acceptance length.
 
     Args:
-        results: What was published.
+        results: The published results.
         default: The drafter's own block size.
-        window: Half-width of the window of sizes around it that the oracle may choose from, as in
-            BlockPilot (arXiv 2606.31315).
-        min_gain: Gain that is worth the trouble, as a fraction.
+        window: Largest distance from it of the sizes that the oracle can choose, as in BlockPilot
+            (arXiv 2606.31315).
+        min_gain: Gain that is worth adapting, as a fraction.
         confidence: Level of the intervals.
         seed: Seed of the bootstrap.
 
@@ -239,7 +239,7 @@ def acceptance_headroom(
 
 
 def _acceptance_values(measured: Measured, sizes: tuple[int, ...] = ()) -> dict[str, Any]:
-    """Render what was measured in acceptance lengths as values for JSON."""
+    """Return what was measured in acceptance lengths as values for JSON."""
     return {
         "acceptance_length": measured.mean_speedup,
         "gain": measured.gain,
@@ -249,7 +249,7 @@ def _acceptance_values(measured: Measured, sizes: tuple[int, ...] = ()) -> dict[
 
 
 def _files(folder: Path) -> dict[int, Path]:
-    """Files by block size, increasing."""
+    """Find the files, by increasing block size."""
     found = {int(path.stem): path for path in folder.glob("*.json") if path.stem.isdecimal()}
     return dict(sorted(found.items()))
 

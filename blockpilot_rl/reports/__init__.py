@@ -1,1 +1,1 @@
-"""Tables, plots and reports of what was measured."""
+"""Tables, plots, sentences and reports of results."""

@@ -1,4 +1,4 @@
-"""Plots of a comparison, in colours that stay apart without colour vision (Okabe and Ito)."""
+"""Plots of a comparison, in colours that are safe for colour blindness (Okabe and Ito)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LABELS = 5
 
 
 def draw_plots(comparison: Comparison) -> dict[str, Figure]:
-    """Draw every plot that the comparison has numbers for, by the name of its file."""
+    """Draw every plot that the comparison has numbers for, by file name."""
     drawn = {"gains": plot_gains(comparison), "block_sizes": plot_arms(comparison)}
     drawn["speedups"] = plot_speedups(comparison)
     if comparison.verdict.best_agent is not None:
@@ -37,7 +37,7 @@ def draw_plots(comparison: Comparison) -> dict[str, Figure]:
 
 
 def as_svg(figure: Figure) -> str:
-    """Render a figure as an SVG element whose ink is the text colour of the page around it."""
+    """Render a figure as an SVG element in the text colour of the page around it."""
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "blockpilot"}):
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
@@ -46,7 +46,7 @@ def as_svg(figure: Figure) -> str:
 
 
 def plot_speedups(comparison: Comparison) -> Figure:
-    """Mean speedup against the fixed block size, over all prompts and by family."""
+    """Plot mean speedup by fixed block size, over all prompts and by family."""
     families = [name for name in comparison.speedups if name != ALL_PROMPTS]
     figure, axes = _new(max(4.2, 0.9 + 0.22 * len(families)))
     for index, family in enumerate(families):
@@ -65,7 +65,7 @@ def plot_speedups(comparison: Comparison) -> Figure:
 
 
 def plot_gains(comparison: Comparison) -> Figure:
-    """Gain over the best fixed size and share of the gap closed, with their intervals."""
+    """Plot the gain over the best fixed size and the share of the gap closed, with intervals."""
     outcomes = {**comparison.agents, "oracle": comparison.oracle}
     figure = Figure(figsize=(_WIDTH, 1.3 + 0.38 * len(outcomes)), layout="constrained")
     gains, gaps = figure.subplots(1, 2, sharey=True, width_ratios=[3, 2])
@@ -94,7 +94,7 @@ def plot_gains(comparison: Comparison) -> Figure:
 
 
 def plot_families(comparison: Comparison) -> Figure:
-    """Gain of the best agent in each family, trained with and, if judged, without it."""
+    """Plot the gain of the best agent in each family, trained with and without that family."""
     best = comparison.verdict.best_agent
     assert best is not None
     views: dict[str, Outcome] = {"family seen in training": comparison.agents[best]}
@@ -122,7 +122,7 @@ def plot_families(comparison: Comparison) -> Figure:
 
 
 def plot_arms(comparison: Comparison) -> Figure:
-    """Share of the requests that got each block size, per agent, and with the oracle."""
+    """Plot the share of requests that each agent and the oracle give to each block size."""
     outcomes = {**comparison.agents, "oracle": comparison.oracle}
     columns = min(_PANELS, len(outcomes))
     rows = -(-len(outcomes) // columns)
@@ -148,7 +148,7 @@ def plot_arms(comparison: Comparison) -> Figure:
 
 
 def plot_learning_curve(comparison: Comparison) -> Figure:
-    """Gain over the best fixed size against the number of training prompts."""
+    """Plot the gain over the best fixed size by the number of training prompts."""
     figure, axes = _new(4.2)
     curves = comparison.learning_curve
     for index, (name, points) in enumerate(curves.items()):
@@ -168,7 +168,7 @@ def plot_learning_curve(comparison: Comparison) -> Figure:
 
 
 def plot_budget_curves(comparison: Comparison) -> Figure:
-    """Regret against the decodes paid for training, at either price."""
+    """Plot the regret by the decodes paid for training, at both prices."""
     titles = {"decode": "a decode per label", "replay": "labels by replay"}
     figure = Figure(figsize=(_WIDTH, 4.2), layout="constrained")
     panels = figure.subplots(1, len(comparison.budget_curves), sharey=True, squeeze=False)[0]
@@ -205,7 +205,7 @@ def _colour(index: int) -> dict[str, Any]:
 
 
 def _style(index: int) -> dict[str, Any]:
-    """Colour, marker and, when the colours begin again, dashes."""
+    """Colour, marker and, after all colours are used, dashes."""
     dashes = ("-", "--", ":")[index // len(_COLOURS) % 3]
     marker = _MARKERS[index % len(_MARKERS)]
     return {**_colour(index), "marker": marker, "markersize": 4.5, "linestyle": dashes}
@@ -216,7 +216,7 @@ def _line(axes: Axes, speedups: dict[int, float], **style: Any) -> None:
 
 
 def _interval(axes: Axes, row: float, interval: Interval, **style: Any) -> None:
-    """Draw a value with its interval, both of which may be missing."""
+    """Draw a value with its interval; both can be NaN."""
     value, low, high = interval
     style = {"marker": "o", "markersize": 6.5, **style, "linestyle": "none"}
     axes.plot([low, high], [row, row], color=style["color"], linewidth=2, solid_capstyle="butt")
@@ -224,7 +224,7 @@ def _interval(axes: Axes, row: float, interval: Interval, **style: Any) -> None:
 
 
 def _counts(axes: Axes, curves: Curves, count: Callable[[Any], Any]) -> None:
-    """A logarithmic axis of counts, labelled at points that are not too near each other."""
+    """Set a logarithmic axis of counts with labels that do not overlap."""
     points = sorted({count(point) for points in curves.values() for point in points})
     apart = max(1.7, (points[-1] / points[0]) ** (1 / _LABELS))
     ticks: list[int] = []

@@ -107,13 +107,13 @@ def test_the_json_has_the_keys_of_a_sweeps_headroom(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"15": [6.5, 5.0]}, r"15\.json is of other prompts than its neighbours: '2'"),
+        ({"15": [6.5, 5.0]}, r"15\.json has other prompts than the other files: '2'"),
         ({"15": [6.5, float("nan"), 7.0]}, r"15\.json: prompt '1' has the acceptance length nan"),
-        ({"15": [6.5, -1.0, 7.0]}, "which is no positive number"),
+        ({"15": [6.5, -1.0, 7.0]}, "which is not a positive number"),
         ({"15": [6.5, "x", 7.0]}, r"15\.json: prompt '1' must have a number, not 'x'"),
         ({"15": [6.5, True, 7.0]}, "must have a number, not True"),
         ({"selection": [15, 16, 13]}, r"1\.json: prompt '2' has the selected size 13"),
-        ({"selection": [15, 16]}, r"1\.json is of other prompts"),
+        ({"selection": [15, 16]}, r"1\.json has other prompts"),
     ],
 )
 def test_errors_name_the_file_and_the_prompt(tmp_path, changes, message):
