@@ -115,12 +115,12 @@ def test_splits_of_other_families_are_not_held_against_an_agent():
     refuse_copied_answers({"skilled": worse}, test, other)
 
 
-def test_a_lucky_guess_where_one_arm_is_nearly_always_best_is_no_leak():
+def test_agreement_is_no_leak_where_one_arm_is_nearly_always_best():
     table = synthetic_table(n=40)
     seconds = np.ones((40, 5)) / [1, 2, 3, 4, 5]
     seconds[7, 2] = 0.1
     table = dataclasses.replace(table, seconds=seconds)
-    refuse_copied_answers({"lucky": Choices.free(oracle_arms(table)[None])}, table)
+    refuse_copied_answers({"constant": Choices.free(oracle_arms(table)[None])}, table)
 
 
 def test_rows_of_one_prompt_count_once():
@@ -128,7 +128,7 @@ def test_rows_of_one_prompt_count_once():
     few = synthetic_table(n=9)
     many = replicated(few, 9)
     assert len(many) == 81
-    refuse_copied_answers({"lucky": Choices.free(oracle_arms(many)[None])}, many)
+    refuse_copied_answers({"constant": Choices.free(oracle_arms(many)[None])}, many)
 
 
 def test_agreement_that_shows_nothing_is_let_pass(splits):
@@ -138,7 +138,7 @@ def test_agreement_that_shows_nothing_is_let_pass(splits):
         {"fixed-like": Choices(oracle_arms(constant)[None], np.zeros(1))}, constant
     )
     few = test.select_rows(np.arange(3))
-    refuse_copied_answers({"lucky": Choices(oracle_arms(few)[None], np.zeros(1))}, few)
+    refuse_copied_answers({"constant": Choices(oracle_arms(few)[None], np.zeros(1))}, few)
 
 
 def test_shuffling_moves_the_states_and_nothing_else(splits):

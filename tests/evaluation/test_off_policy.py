@@ -29,7 +29,7 @@ def uniform(table) -> np.ndarray:
 
 
 def preferring(table, sharpness: float) -> np.ndarray:
-    """A policy that prefers long blocks where the state tells of high acceptance."""
+    """A policy that prefers long blocks where the state predicts high acceptance."""
     signal = table.states[:, [0]] - table.states[:, 0].mean()
     scores = sharpness * signal * np.linspace(-1, 1, len(ARMS))
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -97,7 +97,7 @@ def test_a_policy_far_from_the_logged_one_has_few_effective_samples(table):
     assert far.effective_sample_size < near.effective_sample_size / 2
 
 
-def test_a_wrong_model_is_mended_by_the_propensities(table):
+def test_propensities_correct_a_wrong_model(table):
     target = preferring(table, 1.0)
     known = truth(table, target)
     logged = log_decisions(table, uniform(table), np.random.default_rng(0))

@@ -170,7 +170,7 @@ def test_every_number_by_hand():
     assert found.gain == pytest.approx((found.gain.value,) * 3)
 
 
-def test_luck_in_one_half_is_of_no_use_in_the_other():
+def test_noise_in_one_half_does_not_help_in_the_other():
     """All prompts are alike, so that one size is right for all."""
     table = with_rates(np.full(150, 0.7))
     fixed = int(table.speedups.mean(axis=0).argmax())
@@ -182,7 +182,7 @@ def test_luck_in_one_half_is_of_no_use_in_the_other():
 
 
 def test_what_lasts_through_an_answer_shows():
-    """Prompts differ, and half an answer tells how."""
+    """Prompts differ, and half an answer shows how."""
     table = with_rates(np.random.default_rng(0).uniform(0.3, 0.95, size=150))
     fixed = int(table.speedups.mean(axis=0).argmax())
     found = half_oracle(table, fixed)

@@ -235,7 +235,7 @@ def test_deciding_at_every_step(found):
     assert steps.size_oracle == found.oracle
     assert steps.step_oracle.mean_speedup > steps.size_oracle.mean_speedup
     confident, recent = steps.rules["confident prefix"], steps.rules["recent acceptance"]
-    # Confidence tells how easy the text is here, and the past does not.
+    # Here the confidence shows how easy the text is, and the past does not.
     assert confident.gain.low > 0
     assert confident.mean_speedup < steps.prefix_oracle.mean_speedup
     assert recent.mean_speedup < steps.step_oracle.mean_speedup

@@ -120,7 +120,7 @@ def test_a_prefix_costs_the_whole_draft_and_its_own_tokens():
     # Verifying 3 tokens lies halfway between 2 and 4.
     np.testing.assert_allclose(rounds.lines[0, 2], [0.3 + (1.2 + 1.9) / 2, 0.001 + 0.011])
     np.testing.assert_allclose(rounds.lines[0, 3], [0.3 + 1.9, 0.001 + 0.012])
-    # All of the block at once is best here, as knowing the future tells.
+    # Verifying the whole block at once is best here, which only an oracle knows.
     np.testing.assert_allclose(rounds.oracle(), rounds.walk(Always(3)))
 
 

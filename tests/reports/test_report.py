@@ -37,13 +37,16 @@ from blockpilot_rl.reports.tables import (
     ablation_table,
     arms_table,
     budget_table,
+    comparison_tables,
     decoding_table,
     family_table,
     gain_text,
     language_table,
     learning_table,
     left_out_table,
+    loops_table,
     off_policy_table,
+    slower_tables,
     speedup_table,
     summary_table,
     temperature_table,
@@ -315,6 +318,53 @@ def test_a_table_by_temperature_or_language_takes_several(comparison, kind, name
     row = ["7", "1.500", "1.500", "+2.0% (+1.0, +3.0)", "1.500"]
     assert table(mixed).rows == [[name, *row] for name in names]
     assert f"By {kind}" in [section.title for section in _sections(mixed, {})]
+
+
+def test_requests_slower_than_plain_decoding_are_shown_for_every_choice(comparison):
+    """Overall, per family and, if there are several, per language."""
+    [by_family] = slower_tables(comparison)
+    fixed = comparison.best_fixed
+    assert by_family.columns == ["family", f"best fixed\n({fixed.block_size})", "guesser", "steady"]
+    assert [row[0] for row in by_family.rows] == ["easy", "hard", "all"]
+    outcomes = (fixed, *comparison.agents.values())
+    for row in by_family.rows:
+        for cell, outcome in zip(row[1:], outcomes, strict=True):
+            found = outcome if row[0] == "all" else outcome.per_family[row[0]]
+            share, loss = found.slower_share, found.slower_loss
+            assert cell == (f"{share:.1%} ({-loss:+.1%})" if share else "–")
+    guesser = comparison.agents["guesser"]
+    assert 0 < guesser.slower_share < 1
+    shares = {row[0]: row[-1] for row in decoding_table(comparison).rows}
+    assert shares["guesser"].startswith(f"{guesser.slower_share:.1%} (-")
+    assert shares["oracle"] == "–"
+    both = dataclasses.replace(fixed, per_language={"de": fixed, "en": fixed})
+    agents = {
+        name: dataclasses.replace(agent, per_language={"de": agent, "en": agent})
+        for name, agent in comparison.agents.items()
+    }
+    mixed = dataclasses.replace(comparison, best_fixed=both, agents=agents)
+    assert [table.rows[0][0] for table in slower_tables(mixed)] == ["easy", "de"]
+
+
+def test_looping_answers_have_a_table(comparison, tmp_path):
+    assert loops_table(comparison) is None
+
+    def split(outcome):
+        groups = {"looping": outcome.per_family["easy"], "other": outcome.per_family["hard"]}
+        return dataclasses.replace(outcome, per_loops=groups)
+
+    looping = dataclasses.replace(
+        comparison,
+        best_fixed=split(comparison.best_fixed),
+        oracle=split(comparison.oracle),
+        agents={name: split(agent) for name, agent in comparison.agents.items()},
+    )
+    assert [row[0] for row in loops_table(looping).rows] == ["looping", "other"]
+    write_report(looping, tmp_path)
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "## With and without loops" in text
+    assert "## Slower than plain decoding" in text
+    assert loops_table(looping).title in [table.title for table in comparison_tables(looping)]
 
 
 def test_prompts_and_rows_are_not_confused(comparison, tmp_path):
