@@ -132,27 +132,14 @@ def _load(
 def _measure(
     table: Sweep, traces: Mapping[int, Trace] | None, settings: HeadroomSettings
 ) -> Headroom:
-    train, test = table.split("train"), table.split("test")
-    if test.rows["id"].nunique() < 2:
-        raise BlockPilotError(
-            "the test split has a single prompt and an interval needs two or more; "
-            "record more prompts with `blockpilot collect-sweep`"
-        )
+    train, test = _split(table)
     fixed, total = best_fixed_by_mean(train), best_fixed_by_total(train)
     resampling: dict[str, Any] = {"confidence": settings.confidence, "seed": settings.seed}
     requests = Requests.from_sweep(test, fixed, total, **resampling)
     default = table.metadata.default_block_size
     by_group = {name: _by_group(name, requests, train, test, fixed) for name in GROUPINGS}
-    candidates = [
-        Candidate("group", name, requests, found.seconds)
-        for name, found in by_group.items()
-        if len(set(found.overall.block_sizes.values())) > 1
-    ]
     profile = LatencyProfile.from_dict(table.metadata.latency) if table.metadata.latency else None
-    steps = None
-    if profile is not None and traces:
-        steps, rules = _steps(table, requests, profile, traces)
-        candidates += rules
+    steps, rules = _steps(table, requests, profile, traces)
     best_fixed = _fixed(requests, test, fixed)
     oracle = requests.measure(requests.oracle)
     crossfit = crossfit_oracle(test, fixed, **resampling)
@@ -175,16 +162,14 @@ def _measure(
         languages=by_group["language"].groups,
         temperatures=by_group["temperature"].groups,
         loops=_by_group(LOOPS, requests, train, test, fixed).groups,
-        costs=[]
-        if profile is None
-        else [_cost_point(factor, profile, train, test, resampling) for factor in COST_FACTORS],
+        costs=_costs(profile, train, test, resampling),
         verdict=judge_headroom(
             best_fixed,
             oracle,
             requests.gain(_take(test.seconds, mixed_arms(test))),
             crossfit,
             steps,
-            candidates,
+            [*_group_candidates(by_group, requests), *rules],
             confidence=settings.confidence,
             min_gain=settings.min_gain,
         ),
@@ -194,6 +179,21 @@ def _measure(
         },
         settings=dataclasses.asdict(settings),
     )
+
+
+def _split(table: Sweep) -> tuple[Sweep, Sweep]:
+    """Return the train and test rows.
+
+    Raises:
+        BlockPilotError: If a split is missing, or the test split has a single prompt.
+    """
+    train, test = table.split("train"), table.split("test")
+    if test.rows["id"].nunique() < 2:
+        raise BlockPilotError(
+            "the test split has a single prompt and an interval needs two or more; "
+            "record more prompts with `blockpilot collect-sweep`"
+        )
+    return train, test
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,6 +228,15 @@ def _by_group(grouping: str, requests: Requests, train: Sweep, test: Sweep, fixe
     return _ByGroup(requests.measure(seconds, block_sizes=sizes), groups, seconds)
 
 
+def _group_candidates(by_group: Mapping[str, _ByGroup], requests: Requests) -> list[Candidate]:
+    """List the groupings whose groups have different best sizes."""
+    return [
+        Candidate("group", name, requests, found.seconds)
+        for name, found in by_group.items()
+        if len(set(found.overall.block_sizes.values())) > 1
+    ]
+
+
 def _best_by_group(grouping: str, train: Sweep, test: Sweep, fixed: int) -> np.ndarray:
     """Arm of every test row with the largest mean speedup on its group's training rows, `[n]`.
 
@@ -246,6 +255,14 @@ def _take(seconds: np.ndarray, arms: np.ndarray) -> np.ndarray:
 
 def _fixed(requests: Requests, test: Sweep, arm: int) -> Measured:
     return requests.measure(test.seconds[:, arm], block_size=test.arms[arm])
+
+
+def _costs(
+    profile: LatencyProfile | None, train: Sweep, test: Sweep, resampling: Mapping[str, Any]
+) -> list[CostPoint]:
+    if profile is None:
+        return []
+    return [_cost_point(factor, profile, train, test, resampling) for factor in COST_FACTORS]
 
 
 def _cost_point(
@@ -275,13 +292,18 @@ def _cost_point(
 
 
 def _steps(
-    table: Sweep, requests: Requests, profile: LatencyProfile, traces: Mapping[int, Trace]
+    table: Sweep,
+    requests: Requests,
+    profile: LatencyProfile | None,
+    traces: Mapping[int, Trace] | None,
 ) -> tuple[Steps | None, list[Candidate]]:
     """Measure deciding at every step on the rows with a trace.
 
     Returns:
-        The result and the rules; nothing if a split has no trace.
+        The result and the rules; nothing without a latency profile, or if a split has no trace.
     """
+    if profile is None or not traces:
+        return None, []
     split = table.rows["split"].to_numpy()
     has_trace = np.isin(np.arange(len(table)), list(traces))
     by_split = {name: np.flatnonzero((split == name) & has_trace) for name in ("train", "test")}

@@ -202,13 +202,6 @@ def acceptance_headroom(
     )
     means = acceptance.mean(axis=0)
     best = int(means.argmax())
-    selection = None
-    if results.selection is not None:
-        chosen = passes[np.arange(len(passes)), np.searchsorted(sizes, results.selection)]
-        matches = int((chosen == requests.oracle).sum())
-        selection = Selection(
-            requests.measure(chosen), matches, len(passes), matches == len(passes)
-        )
     oracle = requests.measure(requests.oracle)
     window_sizes = tuple(sizes[index] for index in inside)
     return AcceptanceHeadroom(
@@ -220,7 +213,7 @@ def acceptance_headroom(
         best_fixed=requests.measure(passes[:, best], block_size=sizes[best]),
         oracle=oracle,
         oracle_all=requests.measure(passes.min(axis=1)),
-        selection=selection,
+        selection=_selection(results, passes, requests),
         verdict=HeadroomVerdict(
             worth="no" if oracle.gain.high < min_gain else "maybe",
             min_gain=min_gain,
@@ -236,6 +229,18 @@ def acceptance_headroom(
             "seed": seed,
         },
     )
+
+
+def _selection(
+    results: PublishedResults, passes: np.ndarray, requests: Requests
+) -> Selection | None:
+    """Measure the published selection by the passes per token of every size, `[n, sizes]`."""
+    if results.selection is None:
+        return None
+    count, columns = len(passes), np.searchsorted(results.block_sizes, results.selection)
+    chosen = passes[np.arange(count), columns]
+    matches = int((chosen == requests.oracle).sum())
+    return Selection(requests.measure(chosen), matches, count, matches == count)
 
 
 def _acceptance_values(measured: Measured, sizes: tuple[int, ...] = ()) -> dict[str, Any]:
