@@ -134,7 +134,7 @@ def add_bar(progress: Progress, name: str, total: int | None = None) -> Callable
 
 @contextmanager
 def show_progress(console: Console, enabled: bool | None = None) -> Iterator[ProgressCallback]:
-    """Show how far a workflow is: a bar per task on a terminal, elsewhere a line now and then.
+    """Show progress: a bar per unfinished task on a terminal, elsewhere a line now and then.
 
     Args:
         console: Where it is shown, usually `open_messages()`.
@@ -146,13 +146,14 @@ def show_progress(console: Console, enabled: bool | None = None) -> Iterator[Pro
     if enabled is None and not console.is_terminal:
         yield _progress_lines(console)
         return
-    with Progress(console=console, disable=enabled is False) as bars:
+    with Progress(console=console, transient=True, disable=enabled is False) as bars:
         tasks: dict[str, Any] = {}
 
         def update(task: str, done: int, total: int | None) -> None:
             if task not in tasks:
                 tasks[task] = bars.add_task(task, total=total)
-            bars.update(tasks[task], completed=done, total=total)
+            unfinished = total is None or done < total
+            bars.update(tasks[task], completed=done, total=total, visible=unfinished)
 
         yield update
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from blockpilot_rl.experiments.quickstart import (
     QuickstartConfig,
     run_quickstart,
 )
+from blockpilot_rl.progress import ProgressCallback, no_progress
 
 _TITLES = {
     "train": "1/4 train: blockpilot train-agent --algo ppo",
@@ -28,21 +32,26 @@ _TITLES = {
 
 def _main(config: QuickstartConfig) -> None:
     console = open_console()
-    printers = {
-        "train": lambda run: print_trained("ppo", run),
+    printers: dict[str, Callable[[Any], None]] = {
+        "train": partial(print_trained, "ppo"),
         "export": print_exported,
         "compare": lambda comparison: print_comparison(comparison, console),
         "decode": lambda decoded: _print_decoded(decoded, console),
     }
+    # Bars are shown within a stage only, because they capture what is printed beside them.
+    with ExitStack() as bars:
+        reporter: ProgressCallback = no_progress
 
-    def show(stage: str, result: Any) -> None:
-        if result is None:
-            console.rule(_TITLES[stage])
-        else:
-            printers[stage](result)
+        def show(stage: str, result: Any) -> None:
+            nonlocal reporter
+            if result is None:
+                console.rule(_TITLES[stage])
+                reporter = bars.enter_context(show_progress(open_messages()))
+            else:
+                bars.close()
+                printers[stage](result)
 
-    with show_progress(open_messages()) as progress:
-        found = run_quickstart(config, progress=progress, on_stage=show)
+        found = run_quickstart(config, progress=lambda *step: reporter(*step), on_stage=show)
     console.print(
         f"report in {found.report}, policy in {found.exported.folder}, runs in "
         f"{Path(config.out) / 'logs'}",

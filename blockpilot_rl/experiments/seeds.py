@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -223,22 +224,16 @@ class Trainer:
         algorithm: str,
         splits: Splits,
         *,
-        state_groups: Sequence[str] | None = None,
-        prompts: int | None = None,
-        decisions: int | None = None,
-        baseline_prompts: int | None = None,
         label: str = "",
+        **changes: Any,
     ) -> TrainedSeeds:
         """Train an algorithm with every seed and let the agents choose on the test rows.
 
         Args:
             algorithm: Name of the algorithm.
             splits: The rows.
-            state_groups: State groups that the agents see; None for those of the trainer.
-            prompts: As in `SeedTask`.
-            decisions: As in `SeedTask`.
-            baseline_prompts: As in `SeedTask`.
             label: What the agents are trained for, shown in progress and notes.
+            **changes: Attributes of `SeedTask` that differ from those of the trainer.
 
         Raises:
             BlockPilotError: If the algorithm is unknown or the sweep lacks what it needs.
@@ -246,13 +241,11 @@ class Trainer:
         task = SeedTask(
             algorithm,
             splits,
-            state_groups or self.state_groups,
+            self.state_groups,
             hyperparams=self.hyperparams.get(algorithm, {}),
-            prompts=prompts,
-            decisions=decisions,
-            baseline_prompts=baseline_prompts,
             shuffle_states=self.shuffle_states,
         )
+        task = dataclasses.replace(task, **changes)
         title, results = f"{algorithm} {label}".strip(), []
         self.progress(title, 0, len(self.seeds))
         for result in self.map_seeds(task.run, self.seeds):

@@ -72,7 +72,7 @@ def test_the_tables_and_the_verdict(sweep, capsys):
     assert "decision time included" in out
 
 
-def test_json_alone_on_standard_output(sweep, capsys):
+def test_standard_output_holds_only_the_json(sweep, capsys):
     assert main(["--sweep", sweep, *REGRESSION, "--seeds", "2", "--json"]) == 0
     out, err = capsys.readouterr()
     values = json.loads(out)
@@ -109,7 +109,7 @@ def test_shuffled_states_give_a_fixed_size(sweep, capsys, seed):
     assert "shuffled states" in err
 
 
-def test_the_seed_repeats_the_choices(capsys, tmp_path):
+def test_the_same_seed_gives_the_same_choices(capsys, tmp_path):
     synthetic_table(n=200).save(tmp_path / "s")
     argv = ["--sweep", str(tmp_path / "s"), "--algos", "supervised", "--seeds", "1"]
     arms = [
@@ -129,7 +129,7 @@ def test_arms_and_state_groups_are_used(sweep, capsys, tmp_path):
     assert list(agent["arms"]) == ["1", "2", "4"]
     assert values["best_fixed"]["block_size"] == 4
     assert values["default"] is None
-    # Only the hidden state tells anything in this sweep.
+    # Only the hidden state predicts the speedups of this sweep.
     assert values["verdict"]["ship"] == "fixed"
     hidden = numbers(capsys, *argv, "--arms", "1,2,4", "--state-groups", "last_hidden")
     assert hidden["verdict"]["ship"] == "reward-regression"
@@ -205,7 +205,7 @@ def test_the_window_lies_around_the_drafters_size(sweep, capsys):
     assert values["default"]["block_size"] == 16
 
 
-def test_every_view_that_is_asked_for(capsys, tmp_path):
+def test_all_further_views(capsys, tmp_path):
     synthetic_table(n=400).save(tmp_path / "s")
     argv = ["--sweep", str(tmp_path / "s"), *REGRESSION, "--seeds", "2"]
     views = ["--leave-family-out", "--budget-curve", "--ablation"]
@@ -339,7 +339,7 @@ def test_a_mixed_sweep_is_compared_on_its_greedy_rows(capsys, tmp_path):
     assert f"{split['test_prompts']} test prompts ({split['test_rows']} rows)" in err
 
 
-def test_remarks_of_the_learners_come_once(capsys, tmp_path):
+def test_notes_of_the_agents_are_printed_once(capsys, tmp_path):
     synthetic_table(n=200).save(tmp_path / "s")
     argv = ["--sweep", str(tmp_path / "s"), *REGRESSION, "--seeds", "3", "--json"]
     assert main(argv) == 0

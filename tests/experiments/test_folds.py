@@ -25,7 +25,7 @@ def splits() -> Splits:
     return Splits.from_sweep(table)
 
 
-def test_each_family_is_judged_by_what_never_saw_it(splits):
+def test_folds_train_without_the_family_they_test(splits):
     folds = family_folds(splits)
     assert list(folds) == ["easy", "hard", "other"]
     for family, fold in folds.items():
@@ -36,7 +36,7 @@ def test_each_family_is_judged_by_what_never_saw_it(splits):
     assert sum(len(fold.train) for fold in folds.values()) == 2 * len(splits.train)
 
 
-def test_every_number_comes_from_its_own_fold(splits):
+def test_each_family_is_measured_in_its_own_fold(splits):
     test = splits.test
     folds = family_folds(splits)
     parts = {

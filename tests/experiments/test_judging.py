@@ -55,7 +55,7 @@ def with_seconds(splits: Splits, per_pass: list[float]) -> Splits:
     return train, validation, test
 
 
-def test_a_learner_wins_where_states_tell_something(splits):
+def test_an_agent_wins_if_states_predict_speedups(splits):
     train, validation, test = splits
     chosen = once(regression(train, test), 1e-4)
     found = judged(train, validation, test, {"regression": chosen})
@@ -69,7 +69,7 @@ def test_a_learner_wins_where_states_tell_something(splits):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_learner_from_shuffled_states_is_not_shipped(splits, seed):
+def test_an_agent_of_shuffled_states_is_not_shipped(splits, seed):
     """An adaptive choice that loses to a fixed one must not go unnoticed.
 
     As it did in vllm-project/vllm#52362 and sgl-project/sglang#36136.
@@ -83,7 +83,7 @@ def test_a_learner_from_shuffled_states_is_not_shipped(splits, seed):
     assert found.verdict.code == "no_gain"
 
 
-def test_a_constant_that_does_better_is_no_policy(splits):
+def test_a_better_constant_is_not_a_policy(splits):
     """What learned from validation prompts too may know a better size than training prompts do."""
     train, validation, test = splits
     worse = dataclasses.replace(train, seconds=train.seconds * [1, 1, 1, 4, 4])
@@ -98,7 +98,7 @@ def test_a_constant_that_does_better_is_no_policy(splits):
     assert (found.verdict.ship, found.verdict.block_size) == ("fixed", 4)
 
 
-def test_time_decides_and_not_acceptance_length(splits):
+def test_the_verdict_depends_on_time_not_on_acceptance_length(splits):
     """Acceptance stays high while the action turns from gain to loss (vllm-project/vllm#26504)."""
     train, validation, test = with_seconds(splits, [1.0, 1.3, 1.5, 3.0, 8.0])
     by_time = regression(train, test)
@@ -118,7 +118,7 @@ def test_time_decides_and_not_acceptance_length(splits):
     assert found.default.mean_speedup < 1 < found.best_fixed.mean_speedup
 
 
-def test_where_speculation_does_not_pay_plain_decoding_is_shipped(splits):
+def test_plain_decoding_is_shipped_if_speculation_is_slower(splits):
     """The drafter's own size can be slower than no speculation (lablup/mlxcel#1937)."""
     train, validation, test = with_seconds(splits, [1.0, 2.0, 4.0, 8.0, 16.0])
     found = judged(train, validation, test, {"eager": always(test, 4)})
@@ -152,7 +152,7 @@ def test_the_best_fixed_size_is_chosen_on_training_prompts(splits):
     assert max(found.speedups["all"], key=found.speedups["all"].__getitem__) == 8
 
 
-def test_every_number_by_hand():
+def test_all_numbers_agree_with_a_calculation_by_hand():
     table = synthetic_table(n=40).select_arms((1, 4))
     learned = table.select_rows(np.arange(30))
     test = table.select_rows(np.arange(30, 32))
@@ -215,25 +215,25 @@ def test_seeds_do_not_count_as_further_prompts(splits):
     assert found.agents["one"].gain == pytest.approx(found.agents["nine"].gain)
 
 
-def test_many_agents_must_be_surer(splits):
-    """What four lucky prompts show is enough for one agent, not for the best of ten."""
+def test_the_level_is_adjusted_for_the_number_of_agents(splits):
+    """A gain on four prompts is significant for one agent, but not for the best of ten."""
     train, validation, test = splits
     fixed, answers = test.arm_index(8), oracle_arms(test)
-    lucky = np.full(len(test), fixed)
-    lucky[np.flatnonzero(answers != fixed)[:4]] = answers[answers != fixed][:4]
-    alone = judged(train, validation, test, {"lucky": once(lucky)})
-    assert alone.verdict.ship == "lucky"
-    assert alone.verdict.gain == alone.agents["lucky"].gain
+    favoured = np.full(len(test), fixed)
+    favoured[np.flatnonzero(answers != fixed)[:4]] = answers[answers != fixed][:4]
+    alone = judged(train, validation, test, {"favoured": once(favoured)})
+    assert alone.verdict.ship == "favoured"
+    assert alone.verdict.gain == alone.agents["favoured"].gain
     idle = {f"idle-{i}": always(test, 8, 1e-3) for i in range(9)}
-    among = judged(train, validation, test, {**idle, "lucky": once(lucky)})
-    assert among.agents["lucky"].gain.low > 0
+    among = judged(train, validation, test, {**idle, "favoured": once(favoured)})
+    assert among.agents["favoured"].gain.low > 0
     assert among.verdict.ship == "fixed"
-    assert among.verdict.best_agent == "lucky"
+    assert among.verdict.best_agent == "favoured"
     assert among.verdict.confidence == pytest.approx(0.995)
     assert (among.verdict.code, among.verdict.agents) == ("no_gain", 10)
 
 
-def test_families_add_up(splits):
+def test_families_add_up_to_all_rows(splits):
     train, validation, test = splits
     found = judged(train, validation, test, {"r": once(regression(train, test))})
     agent = found.agents["r"]
@@ -276,7 +276,7 @@ def test_a_family_that_loses_is_named_in_the_verdict(splits):
     assert unsure.unsure_families == ["hard"]
 
 
-def test_an_agent_that_spares_every_family_is_shipped_before_a_surer_one(splits):
+def test_an_agent_within_the_margin_is_shipped_before_one_with_a_higher_bound(splits):
     train, validation, test = splits
     fixed, answers = test.arm_index(8), oracle_arms(test)
     hard = (test.rows["family"] == "hard").to_numpy()
@@ -313,7 +313,7 @@ def test_plain_decoding_and_small_sizes_are_arms():
         assert len([arm for arm in arms if arm < 16]) >= 6
 
 
-def test_a_policy_that_turned_itself_off_shows(splits):
+def test_a_policy_that_always_decodes_plainly_is_visible(splits):
     """An adaptive head that silently falls back (ZinYY/AdaFlash#2) has one size and no gain."""
     train, validation, test = splits
     found = judged(train, validation, test, {"off": always(test, 8, 1e-4)})
@@ -322,7 +322,7 @@ def test_a_policy_that_turned_itself_off_shows(splits):
     assert found.verdict.ship == "fixed"
 
 
-def test_the_share_of_the_gap_has_an_interval(splits):
+def test_gap_closed_has_an_interval(splits):
     train, validation, test = splits
     found = judged(train, validation, test, {"r": once(regression(train, test))})
     agent, oracle, fixed = found.agents["r"], found.oracle, found.best_fixed
@@ -401,7 +401,7 @@ def test_prompts_in_several_languages_are_judged_by_language_too(splits):
     assert language_table(plain) is None
 
 
-def test_logged_decisions_alone_tell_what_the_best_agent_earns(splits):
+def test_off_policy_estimates_agree_with_the_speedup_of_the_best_agent(splits):
     train, validation, test = splits
     both = np.stack([regression(train, test), np.full(len(test), 3)])
     found = judged(train, validation, test, {"r": Choices(both, np.zeros(2))})
@@ -417,7 +417,7 @@ def test_logged_decisions_alone_tell_what_the_best_agent_earns(splits):
     assert check.estimators["DR"].rmse < check.estimators["IPS"].rmse
 
 
-def test_the_json_has_the_agreed_shape(splits, tmp_path):
+def test_the_keys_of_the_json(splits, tmp_path):
     train, validation, test = splits
     found = judged(train, validation, test, {"r": once(regression(train, test), 1e-4)})
     write_json(tmp_path / "c.json", found.to_dict())
@@ -457,7 +457,7 @@ def test_a_default_size_that_is_no_arm_is_left_out(splits):
     assert judged(train, validation, test, {}).default is None
 
 
-def test_test_prompts_among_those_learned_from_are_refused(splits):
+def test_training_on_test_prompts_is_refused(splits):
     train, validation, test = splits
     with pytest.raises(BlockPilotError, match="leakage"):
         judged(train, validation, train, {})
@@ -471,7 +471,7 @@ def test_knowing_the_answers_is_refused(splits):
         judged(train, validation, test, {"copycat": once(oracle_arms(test))})
 
 
-def test_what_does_not_fit_is_refused(splits):
+def test_choices_of_the_wrong_shape_are_refused(splits):
     train, validation, test = splits
     with pytest.raises(BlockPilotError, match="'short' made 3 choices"):
         judged(train, validation, test, {"short": once(np.zeros(3, dtype=int))})

@@ -22,7 +22,7 @@ def test_indices_are_those_of_the_whole_table(table):
     assert as_arms_of(table, np.array([[2, 0, 1]]), (1, 8, 16)).tolist() == [[4, 0, 3]]
 
 
-def test_the_rows_stand_from_plain_decoding_to_the_oracle(table):
+def test_rows_from_plain_decoding_to_the_oracle(table):
     judge = make_judge(Splits.from_sweep(table))
     test = judge.test
     chosen = Choices(np.full((2, len(test)), 2), np.full(2, 1e-3))
@@ -40,7 +40,7 @@ def test_the_rows_stand_from_plain_decoding_to_the_oracle(table):
     assert rows["drafter's training size"].acceptance_length == pytest.approx(pooled)
 
 
-def test_an_oracle_that_knows_only_the_other_samples_stands_beside(table):
+def test_a_second_oracle_knows_only_the_other_samples(table):
     noisy = replicated(table, 2, noise=0.3)
     splits = Splits.from_sweep(noisy)
     judge = make_judge(splits)
@@ -57,7 +57,7 @@ def test_an_oracle_that_knows_only_the_other_samples_stands_beside(table):
     assert list(fewer)[-1] == f"oracle, by other samples, {n - 2} of {n - 1} rows"
 
 
-def test_a_size_that_is_no_arm_has_no_row(table):
+def test_a_size_that_is_not_an_arm_has_no_row(table):
     narrow = table.select_arms((1, 2, 4))
     judge = make_judge(Splits.from_sweep(narrow))
     assert "drafter's training size" not in paper_rows(judge, 4, {})

@@ -15,7 +15,7 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.experiments.processes import process_map
 
 
-def test_work_goes_to_other_processes():
+def test_several_jobs_use_other_processes():
     """In the order of the seeds, whichever ends first; one job stays here."""
     which = "__import__('os').getpid()"
     with process_map(2) as map_seeds:
@@ -25,7 +25,7 @@ def test_work_goes_to_other_processes():
         assert list(map_seeds(eval, [which])) == [os.getpid()]
 
 
-def test_the_file_of_a_map_goes_when_it_is_exhausted(tmp_path, monkeypatch):
+def test_a_finished_map_removes_its_file(tmp_path, monkeypatch):
     """It holds a sweep; those of a whole comparison took gigabytes."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
@@ -44,7 +44,7 @@ def test_the_file_of_a_map_goes_when_it_is_exhausted(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_process_that_dies_is_named():
+def test_a_process_that_dies_gives_a_clear_error():
     message = r"process died, .* set jobs to 1"
     with pytest.raises(BlockPilotError, match=message), process_map(2) as map_seeds:
         list(map_seeds(os._exit, [1]))
