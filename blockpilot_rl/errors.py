@@ -1,4 +1,4 @@
-"""The one error that bad input raises, and what helps to write it."""
+"""The error that bad input raises, and helpers for its message."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Iterable
 
 
 class BlockPilotError(ValueError):
-    """Bad input or state that the user can mend.
+    """Bad input or state that the user can fix.
 
-    The message is one line: what is wrong, where, and how to mend it. Command line tools print it
-    without a traceback and exit with code 2.
+    The message is one line: what is wrong, where, and how to fix it. Commands print it without a
+    traceback and exit with code 2.
     """
 
 
 def closest(name: object, known: Iterable[str]) -> str:
-    """Render a hint that names the known word nearest to `name`.
+    """Return a hint with the known word that is most similar to `name`.
 
     Args:
-        name: The word that was not understood.
-        known: The words that would have been.
+        name: The unknown word.
+        known: The known words.
 
     Returns:
-        `" Did you mean 'x'?"` with a leading space, or an empty string when nothing is near.
+        `" Did you mean 'x'?"` with a leading space, or an empty string if no word is similar.
     """
     matches = difflib.get_close_matches(str(name), [str(word) for word in known], n=1)
     return f" Did you mean {matches[0]!r}?" if matches else ""
@@ -33,10 +33,10 @@ def one_line(error: BaseException) -> str:
     """Shorten another library's error to one line.
 
     Args:
-        error: What was raised.
+        error: The error.
 
     Returns:
-        The beginning of its message without line breaks, or the name of its class if it has none.
+        The start of its message without line breaks, or the name of its class if it has none.
     """
     message = " ".join(str(error).split())
     return textwrap.shorten(message, 200, placeholder=" …") or type(error).__name__

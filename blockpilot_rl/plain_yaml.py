@@ -1,4 +1,4 @@
-"""YAML from users: values that JSON has too, so that whatever uses them can record them."""
+"""YAML files of users, limited to the values of JSON so that results can record them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,22 @@ from blockpilot_rl.errors import BlockPilotError, one_line
 
 
 def plain_yaml(text: str) -> Any:
-    """Read YAML that holds nothing but what JSON has too.
+    """Parse YAML that holds only values of JSON.
+
+    Args:
+        text: The YAML.
+
+    Returns:
+        The parsed value.
 
     Raises:
-        BlockPilotError: If it is not YAML, or holds a date, an infinity or the like. The message
-            goes on behind the name of what was read.
+        BlockPilotError: If it is not YAML, or holds a value without a JSON counterpart, such as a
+            date or an infinity. The message continues a sentence that starts with the name of the
+            file.
     """
     try:
         value = yaml.safe_load(text)
-    # Words that look like dates or numbers but are none raise a plain `ValueError`.
+    # Text that looks like a date or number but is not one raises a plain `ValueError`.
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BlockPilotError(f"is not YAML: {one_line(error)}") from error
     try:

@@ -1,4 +1,4 @@
-"""How long work reports its progress."""
+"""Progress of long work."""
 
 from __future__ import annotations
 

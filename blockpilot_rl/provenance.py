@@ -1,4 +1,4 @@
-"""Where a result came from: the command, the versions and the machine, kept beside every result."""
+"""Provenance of results: the command, the versions and the machine."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _CHUNK_BYTES = 1 << 20
 
 
 def provenance() -> dict[str, Any]:
-    """Describe this process so that its result can be traced and repeated.
+    """Describe this process, so that its result can be traced and reproduced.
 
     Returns:
-        Plain JSON values: `command` (the arguments, program first), `versions` (of Python and of
-        the installed packages that matter), `git_sha` (of the checkout this package runs from, with
-        `-dirty` after it if files differ from that commit, or None outside a checkout), `platform`,
-        `cpu` (model), `cpus` (usable by this process), `threads` (PyTorch's), and `date` (UTC).
+        JSON values: `command` (the program and its arguments), `versions` (of Python and the main
+        packages), `git_sha` (of the checkout of this package, followed by `-dirty` if files differ
+        from that commit; None outside a checkout), `platform`, `cpu` (model), `cpus` (number that
+        this process may use), `threads` (of PyTorch) and `date` (UTC).
     """
     return {
         "command": list(sys.argv),
@@ -67,7 +67,7 @@ def sha256_file(path: str | os.PathLike[str]) -> str:
 
 
 def _package_versions() -> dict[str, str]:
-    """Return the versions of those packages of interest that are installed."""
+    """Return the versions of the main packages that are installed."""
     versions = {}
     for package in _PACKAGES:
         try:
@@ -78,13 +78,13 @@ def _package_versions() -> dict[str, str]:
 
 
 def _git_sha() -> str | None:
-    """Return the commit of this package's own checkout, not of a repository it is installed in."""
+    """Return the commit of the checkout of this package, not of a repository around it."""
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists():
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]
     try:
-        # Without tags to describe by, what is left is the full commit.
+        # Without tags, the description is the full commit.
         described = subprocess.run(
             [*command, "--exclude=*"], capture_output=True, text=True, check=True
         )
@@ -94,7 +94,7 @@ def _git_sha() -> str | None:
 
 
 def _cpu_model() -> str:
-    """Return the processor's marketing name where the system tells it, else its architecture."""
+    """Return the model name of the processor if the system reports it, else its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
