@@ -18,7 +18,7 @@ from blockpilot_rl.agents.problem import Problem
 from blockpilot_rl.agents.training_loop import TrainingLoop
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS, validate_groups
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.files import read_json, write_json
+from blockpilot_rl.files import read_json, write_json, writing
 from blockpilot_rl.models.devices import check_device
 from blockpilot_rl.policies.config import PolicyConfig
 from blockpilot_rl.policies.policy import BlockSizePolicy
@@ -207,12 +207,17 @@ class Agent(ABC, Generic[H]):
         return self.policy.with_provenance(provenance)
 
     def save(self, folder: str | Path) -> None:
-        """Write the agent to a folder; `agent.json` is written last and marks it complete."""
+        """Write the agent to a folder; `agent.json` is written last and marks it complete.
+
+        Raises:
+            BlockPilotError: If the folder cannot be written.
+        """
         path = Path(folder)
-        path.mkdir(parents=True, exist_ok=True)
-        self._save_model(path)
-        if self.decisions is not None:
-            self.decisions.save(path / DECISIONS_FILE)
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+            self._save_model(path)
+            if self.decisions is not None:
+                self.decisions.save(path / DECISIONS_FILE)
         write_agent_file(
             path,
             self.algorithm,

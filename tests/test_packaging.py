@@ -25,6 +25,41 @@ CORE = {
 }
 
 
+# Modules and packages import only what stands on their own line or above.
+LAYERS = (
+    ("options", "errors", "files", "plain_yaml", "progress", "provenance", "threads"),
+    ("models",),
+    ("decoding",),
+    ("prompts", "policies"),
+    ("sweeps",),
+    ("evaluation",),
+    ("headroom", "reports"),
+    ("envs",),
+    ("agents",),
+    ("experiments",),
+    ("integrations", "training", "serving", "cli"),
+)
+
+
+def imports_of(folder):
+    """The modules of this package that each file below a folder imports, by path."""
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+                "blockpilot_rl."
+            ):
+                yield path.relative_to(folder), str(node.module).split(".")[1]
+
+
+@pytest.mark.parametrize("package", FOLDERS)
+def test_imports_go_one_way(package):
+    levels = {name: level for level, names in enumerate(LAYERS) for name in names}
+    for path, imported in imports_of(FOLDERS[package]):
+        own = path.parts[0].removesuffix(".py") if package == "blockpilot_rl" else package[14:]
+        if own not in ("__init__", "bundled"):
+            assert levels[imported] <= levels[own], f"{path} imports {imported}"
+
+
 @pytest.mark.parametrize("package", FOLDERS)
 def test_package_imports_under_its_name(package):
     assert importlib.import_module(package).__name__ == package

@@ -333,7 +333,7 @@ def _train(
     from_checkpoint: bool = False,
 ) -> TrainedRun:
     """Train an agent in its run folder and write the results."""
-    with _monitor(folder, agent, config, progress) as monitor:
+    with writing(folder), _monitor(folder, agent, config, progress) as monitor:
         steps = config.n_timesteps if config.trained_agent is not None else None
         if from_checkpoint:
             steps = read_progress(folder, monitor) - agent.num_timesteps

@@ -49,7 +49,18 @@ def arguments(command, disk, sweep, run, pair):
     record = ["--target", target, "--drafter", drafter, "--dtype", "float32", "--arms", "1,2"]
     record += ["--prompts", run.parent / "prompts.txt", "--max-new-tokens", "8"]
     fit = ["--target-layer-ids", "0,2", "--layers", "1", "--block-sizes", "4,2", "--steps", "5"]
-    fit += ["--queries", "16", "--sequences", "2", "--suite-size", "8", "--max-new-tokens", "4"]
+    fit += [
+        "--groups",
+        "short",
+        "--queries",
+        "16",
+        "--sequences",
+        "2",
+        "--suite-size",
+        "8",
+        "--max-new-tokens",
+        "4",
+    ]
     fit += ["--report-prompts", "4", "--mask-token-id", MASK, "--draft-vocab-size", "40"]
     return {
         "train-agent": (train_agent, [*train, "reward-regression"]),
@@ -57,8 +68,10 @@ def arguments(command, disk, sweep, run, pair):
         "export-policy": (export_policy, [run, "--out", disk / "policy"]),
         "compare": (
             compare,
-            ["--sweep", sweep, "--algos", "reward-regression", "--seeds", "2", "--jobs", "1"]
-            + ["--report", disk / "report", "--json", disk / "a.json"],
+            [
+                *["--sweep", sweep, "--algos", "reward-regression", "--seeds", "2", "--jobs", "1"],
+                *["--report", disk / "report", "--json", disk / "a.json"],
+            ],
         ),
         "headroom": (headroom, ["--sweep", sweep, "--json", disk / "a.json"]),
         "calibrate": (calibrate, [*record[:4], "--repeats", "1", "--out", disk / "a.json"]),
@@ -71,8 +84,16 @@ def arguments(command, disk, sweep, run, pair):
 @pytest.mark.parametrize("left", [0, 4096, 16384])
 @pytest.mark.parametrize(
     "command",
-    ["train-agent", "train-agent ppo", "export-policy", "compare", "headroom", "calibrate"]
-    + ["collect-sweep", "train-drafter"],
+    [
+        "train-agent",
+        "train-agent ppo",
+        "export-policy",
+        "compare",
+        "headroom",
+        "calibrate",
+        "collect-sweep",
+        "train-drafter",
+    ],
 )
 def test_commands_on_a_full_disk(full_disk, sweep, run, tiny, capsys, command, left):
     (run.parent / "prompts.txt").write_text("one\ntwo\n")
