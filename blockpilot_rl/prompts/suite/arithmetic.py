@@ -26,7 +26,7 @@ def _problem(writer: Writer) -> str:
         color2=color2,
         day=writer.write("{weekday}"),
     )
-    return text + writer.pick(texts("arithmetic", "styles"))
+    return text + str(writer.pick(texts("arithmetic", "styles")))
 
 
 def _sum(writer: Writer) -> str:
@@ -55,7 +55,7 @@ def _equation(writer: Writer) -> str:
         unknown=unknown,
         equation=equation,
     )
-    return request + writer.pick(texts("arithmetic", "styles"))
+    return request + str(writer.pick(texts("arithmetic", "styles")))
 
 
 def _sequence(writer: Writer) -> str:
@@ -72,7 +72,7 @@ def _sequence(writer: Writer) -> str:
         "[this sequence|the sequence]: {terms}, ...",
         terms=", ".join(map(str, terms)),
     )
-    return request + writer.pick(texts("arithmetic", "styles")[:5])
+    return request + str(writer.pick(texts("arithmetic", "styles")[:5]))
 
 
 def write_arithmetic(writer: Writer) -> str:
@@ -89,7 +89,7 @@ def _next_sum(writer: Writer, value: int) -> tuple[str, str, int]:
 
 
 def _answer(writer: Writer, left: str, right: int) -> str:
-    return writer.pick(texts("arithmetic", "chat_answers")).format(left=left, right=right)
+    return str(writer.pick(texts("arithmetic", "chat_answers"))).format(left=left, right=right)
 
 
 def _running_sum(writer: Writer) -> tuple[str, ...]:
