@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -26,7 +26,8 @@ from blockpilot_rl.decoding.lean import (
 from blockpilot_rl.decoding.sampling import greedy
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.correction import CorrectionHead
-from blockpilot_rl.models.drafter import DFlashDraftModel, visible
+from blockpilot_rl.models.dflash2 import CandidateSelector
+from blockpilot_rl.models.drafter import DFlashDraftModel, DFlashLayer, around, visible
 from blockpilot_rl.models.drafter_config import SCALES
 
 _View = tuple[int | None, bool]
@@ -55,6 +56,75 @@ class Blocks:
         return self.sizes.cumsum(0) - self.sizes
 
 
+class DraftLayer(LeanLayer):
+    """One decoder layer of a drafter, with the convolutions of DFlash2 if it has them."""
+
+    def __init__(self, layer: DFlashLayer, heads: int, kv_heads: int, head_dim: int) -> None:
+        """Read the weights of a layer."""
+        super().__init__(layer, heads, kv_heads, head_dim)
+        self.attention_conv, self.mlp_conv = layer.attention_conv, layer.mlp_conv
+
+    def denoise(
+        self,
+        hidden: torch.Tensor,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        offsets: torch.Tensor,
+        attend: Callable[[torch.Tensor], torch.Tensor],
+    ) -> torch.Tensor:
+        """Run the layer on blocks.
+
+        Args:
+            hidden: Residual stream, `[batch, n, hidden]`.
+            cos: As for `project`.
+            sin: As for `project`.
+            offsets: Position of each token in its block, `[n]`.
+            attend: Attention, from the result of `project` to `[batch, n, heads * head_dim]`.
+        """
+        if self.attention_conv is None:
+            return self.feed_forward(hidden, attend(self.project(hidden, cos, sin)))
+
+        def attention(normed: torch.Tensor) -> torch.Tensor:
+            return self.output(attend(self.split_heads(self.qkv(normed), cos, sin)))
+
+        def mlp(normed: torch.Tensor) -> torch.Tensor:
+            gate, up = self.gate_up(normed).chunk(2, dim=-1)
+            return self.down(self.activation(gate) * up)
+
+        normed = self.input_norm(hidden)
+        hidden = hidden + around(self.attention_conv, attention, normed, offsets)
+        return hidden + around(self.mlp_conv, mlp, self.post_norm(hidden), offsets)
+
+
+def _attend(
+    layer: LeanLayer,
+    view: _View,
+    cache: torch.Tensor,
+    start: int,
+    texts: Sequence[tuple[int, int, Mapping[_View, torch.Tensor]]],
+    states: torch.Tensor,
+) -> torch.Tensor:
+    """Let the blocks of each text attend to its context and to themselves in one layer.
+
+    Args:
+        layer: The layer.
+        view: What it sees.
+        cache: Its keys and values of all texts.
+        start: Length of the cached context.
+        texts: Row of the cache, number of tokens and masks of each text.
+        states: Result of `project` for the tokens of all texts.
+
+    Returns:
+        `[1, tokens, heads * head_dim]`.
+    """
+    parts = states.split([count for _, count, _ in texts], dim=2)
+    mixed = [
+        layer.attend_cached(part, cache[row, None], start, masks[view])
+        for part, (row, _, masks) in zip(parts, texts, strict=True)
+    ]
+    return torch.cat(mixed, dim=1)
+
+
 class LeanDrafter:
     """Lean pass of a DFlash drafter: grow its context, then draft blocks of any size."""
 
@@ -65,8 +135,6 @@ class LeanDrafter:
             BlockPilotError: If hooks, adapters or patches have changed the drafter.
         """
         config: Any = drafter.config
-        if config.is_dflash2:
-            raise BlockPilotError("DFlash2 drafters cannot be decoded with yet")
         self.drafter = drafter
         self.target = target
         changed = self._customization()
@@ -78,7 +146,7 @@ class LeanDrafter:
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_dim = config.head_dim
         layers: Any = drafter.layers
-        self.layers = [LeanLayer(x, self.heads, self.kv_heads, self.head_dim) for x in layers]
+        self.layers = [DraftLayer(x, self.heads, self.kv_heads, self.head_dim) for x in layers]
         self.views: list[_View] = [
             (layer.self_attn.sliding_window, layer.self_attn.is_causal) for layer in layers
         ]
@@ -100,6 +168,7 @@ class LeanDrafter:
         self._scales = any(config.setting(name) for name in SCALES[1:])
         self._table = matrix_of(model.get_input_embeddings())
         self.correction = drafter.correction
+        self.selector = drafter.candidate_selector
         like = drafter.fc.weight.detach()
         mask = torch.tensor([[config.mask_token_id]], device=like.device)
         self.mask_embedding = self.embed(mask)
@@ -165,8 +234,10 @@ class LeanDrafter:
         masks = self.mask_embedding.expand(anchor.shape[0], block_size - 1, -1)
         hidden = torch.cat([self.embed(anchor), masks], dim=1)
         near = {view: self._near(view, start, end) for view in set(self.views)}
+        offsets = torch.arange(block_size, device=anchor.device)
         for layer, view, layer_cache in zip(self.layers, self.views, cache.layers, strict=True):
-            hidden = layer(hidden, cos, sin, layer_cache, start, near[view])
+            attend = partial(layer.attend_cached, cache=layer_cache, start=start, mask=near[view])
+            hidden = layer.denoise(hidden, cos, sin, offsets, attend)
         return hidden[:, 1:]
 
     def draft_at(self, blocks: Blocks, cache: KVCache) -> torch.Tensor:
@@ -196,28 +267,11 @@ class LeanDrafter:
             self._masks(own, blocks.starts[own], places, cache)
             for own, places in zip(block.split(counts), positions.split(counts), strict=True)
         ]
-        texts = list(zip(rows.tolist(), masks, strict=True))
+        texts = list(zip(rows.tolist(), counts, masks, strict=True))
         for layer, view, layer_cache in zip(self.layers, self.views, cache.layers, strict=True):
-            states = layer.project(hidden, cos, sin).split(counts, dim=2)
-            mixed = [
-                self._attend(layer, part, layer_cache[row, None], cache.length, mask[view])
-                for part, (row, mask) in zip(states, texts, strict=True)
-            ]
-            hidden = layer.feed_forward(hidden, torch.cat(mixed, dim=1))
+            attend = partial(_attend, layer, view, layer_cache, cache.length, texts)
+            hidden = layer.denoise(hidden, cos, sin, offsets, attend)
         return hidden[0]
-
-    def _attend(
-        self,
-        layer: LeanLayer,
-        states: torch.Tensor,
-        past: torch.Tensor,
-        start: int,
-        mask: torch.Tensor,
-    ) -> torch.Tensor:
-        """Let the blocks of one text attend to its context and to themselves in one layer."""
-        end = start + states.shape[2]
-        past[:, :, start:end] = states[:, self.heads :]
-        return layer.attend(states[:, : self.heads], past[:, :, :end], mask)
 
     def _masks(
         self, block: torch.Tensor, starts: torch.Tensor, positions: torch.Tensor, cache: KVCache
@@ -264,7 +318,8 @@ class LeanDrafter:
 
         Args:
             states: As `draft` gives them, `[..., hidden]`.
-            before: Token before each mask, `[...]`; only a `CorrectionHead` reads it.
+            before: Token before each mask, `[...]`; only a `CorrectionHead` or a
+                `CandidateSelector` reads it.
 
         Returns:
             Logits over the draft vocabulary, `[..., draft_vocab]`.
@@ -273,7 +328,10 @@ class LeanDrafter:
         logits = self._read(normed)
         if self.correction is not None:
             logits = self._correct(self.correction.mix(normed, self.embed(before))).add_(logits)
-        return self._scaled(logits)
+        logits = self._scaled(logits)
+        if self.selector is None:
+            return logits
+        return self.selector.score(*self.selector.read(logits, normed), before)
 
     def _scaled(self, logits: torch.Tensor) -> torch.Tensor:
         return self.drafter.scale_logits(logits) if self._scales else logits
@@ -284,7 +342,7 @@ class LeanDrafter:
         anchor: torch.Tensor,
         choose: Callable[[torch.Tensor, int], torch.Tensor],
     ) -> torch.Tensor:
-        """Draft the tokens of one block, each knowing the one before it if the drafter corrects.
+        """Draft the tokens of one block, each by the one before it if the drafter reads that.
 
         Args:
             states: Of its masks, `[n, hidden]`.
@@ -295,9 +353,9 @@ class LeanDrafter:
         Returns:
             Tokens, `[n]`.
         """
-        if self.correction is None:
+        if self.correction is None and self.selector is None:
             return self.to_target_ids(choose(self.logits(states, anchor), 0))
-        chain = self._chain(self.correction, states[None], anchor, choose)
+        chain = self._chain(states[None], anchor, choose)
         return self.to_target_ids(torch.cat([drafts for _, drafts in chain]))
 
     def greedy_logits(self, states: torch.Tensor, anchors: torch.Tensor) -> torch.Tensor:
@@ -310,22 +368,50 @@ class LeanDrafter:
         Returns:
             Logits over the draft vocabulary, `[blocks, n, draft_vocab]`.
         """
-        if self.correction is None:
+        if self.correction is None and self.selector is None:
             return self.logits(states, anchors)
-        chain = self._chain(self.correction, states, anchors, lambda logits, _: greedy(logits))
+        chain = self._chain(states, anchors, lambda logits, _: greedy(logits))
         return torch.stack([logits for logits, _ in chain], dim=1)
 
     def _chain(
+        self,
+        states: torch.Tensor,
+        anchors: torch.Tensor,
+        choose: Callable[[torch.Tensor, int], torch.Tensor],
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Read mask after mask; yields logits `[blocks, draft_vocab]` and draft ids `[blocks]`.
+
+        What does not depend on the drafts is computed for all masks at once.
+        """
+        if self.correction is not None:
+            yield from self._corrected(self.correction, states, anchors, choose)
+        elif self.selector is not None:
+            yield from self._selected(self.selector, states, anchors, choose)
+
+    def _selected(
+        self,
+        selector: CandidateSelector,
+        states: torch.Tensor,
+        anchors: torch.Tensor,
+        choose: Callable[[torch.Tensor, int], torch.Tensor],
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Read masks with a selector; see `_chain`."""
+        normed = self.norm(states)
+        unary, candidates, known = selector.read(self._scaled(self._read(normed)), normed)
+        before = anchors
+        for index in range(states.shape[1]):
+            scores = selector.score(unary[:, index], candidates[:, index], known[:, index], before)
+            before = choose(scores, index)
+            yield scores, before
+
+    def _corrected(
         self,
         correction: CorrectionHead,
         states: torch.Tensor,
         anchors: torch.Tensor,
         choose: Callable[[torch.Tensor, int], torch.Tensor],
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Correct mask after mask; yields logits `[blocks, draft_vocab]` and draft ids `[blocks]`.
-
-        What does not depend on the drafts is computed for all masks at once.
-        """
+        """Read masks with a correction head; see `_chain`."""
         normed = self.norm(states)
         logits = self._read(normed).unbind(1)
         known = correction.state(normed).unbind(1)

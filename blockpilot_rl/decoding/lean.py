@@ -263,8 +263,11 @@ class LeanLayer:
         Returns:
             `[batch, heads + 2 * kv_heads, n, head_dim]`.
         """
-        qkv = self.qkv(self.input_norm(hidden))
-        states = qkv.view(*hidden.shape[:2], -1, self.head_dim)
+        return self.split_heads(self.qkv(self.input_norm(hidden)), cos, sin)
+
+    def split_heads(self, qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        """Normalise and rotate the result of `qkv`; other arguments and result as in `project`."""
+        states = qkv.view(*qkv.shape[:2], -1, self.head_dim)
         heads, rotated = self.heads, self.heads + self.kv_heads
         if self.query_norm is not None and self.key_norm is not None:
             query = self.query_norm(states[:, :, :heads])
@@ -297,6 +300,21 @@ class LeanLayer:
         mixed = F.scaled_dot_product_attention(rows, key, value, attn_mask=mask)
         return mixed.view(batch, heads, n, head_dim).transpose(1, 2).reshape(batch, n, -1)
 
+    def attend_cached(
+        self, states: torch.Tensor, cache: torch.Tensor, start: int, mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Write keys and values of new positions to a cache, and attend to it.
+
+        Args:
+            states: Result of `project`.
+            cache: This layer's keys and values, `[batch, 2 * kv_heads, max_length, head_dim]`.
+            start: Position of the first new token in the cache.
+            mask: As for `attend`.
+        """
+        n = states.shape[2]
+        cache.narrow(2, start, n).copy_(states[:, self.heads :])
+        return self.attend(states[:, : self.heads], cache.narrow(2, 0, start + n), mask)
+
     def feed_forward(self, hidden: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
         """Add the attention's output, then the feed-forward part, to `[batch, n, hidden]`."""
         hidden = self.output(mixed).add_(hidden)
@@ -318,15 +336,12 @@ class LeanLayer:
             hidden: Residual stream, `[batch, n, hidden]`.
             cos: As for `project`.
             sin: As for `project`.
-            cache: This layer's keys and values, `[batch, 2 * kv_heads, max_length, head_dim]`.
-            start: Position of the first new token in the cache.
+            cache: As for `attend_cached`.
+            start: As for `attend_cached`.
             mask: As for `attend`.
         """
         states = self.project(hidden, cos, sin)
-        n = hidden.shape[1]
-        cache.narrow(2, start, n).copy_(states[:, self.heads :])
-        past = cache.narrow(2, 0, start + n)
-        return self.feed_forward(hidden, self.attend(states[:, : self.heads], past, mask))
+        return self.feed_forward(hidden, self.attend_cached(states, cache, start, mask))
 
 
 class LeanForward:

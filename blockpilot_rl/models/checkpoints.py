@@ -21,7 +21,7 @@ from safetensors import safe_open
 
 from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.files import read_json
-from blockpilot_rl.models.drafter import DFlashDraftModel
+from blockpilot_rl.models.drafter import DFlash2DraftModel, DFlashDraftModel
 from blockpilot_rl.models.drafter_config import OWN_MODULES, DFlashConfig
 from blockpilot_rl.models.speculators import is_speculators, translate_config, translate_tensors
 
@@ -254,7 +254,7 @@ def _check_shapes(
 
 def _build(config: DFlashConfig, folder: Path) -> DFlashDraftModel:
     try:
-        return DFlashDraftModel(config)
+        return (DFlash2DraftModel if config.is_dflash2 else DFlashDraftModel)(config)
     except BlockPilotError as error:
         raise BlockPilotError(f"{folder}: {error}") from error
     # Values of a wrong kind fail here, in as many ways as there are layers.

@@ -83,21 +83,42 @@ class CandidateSelector(nn.Module):
         self.predecessor_codebook = nn.Parameter(torch.zeros(vocab_size, rank))
         self.successor_codebook = nn.Parameter(torch.zeros(vocab_size, rank))
 
-    def forward(
-        self, logits: torch.Tensor, hidden: torch.Tensor, before: torch.Tensor
-    ) -> torch.Tensor:
-        """Score candidates and exclude all other tokens.
+    def read(
+        self, logits: torch.Tensor, hidden: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Compute what does not depend on the token before a position.
 
         Args:
             logits: `[..., vocab]`.
             hidden: Final-norm states of the same positions, `[..., hidden]`.
+
+        Returns:
+            Logits and tokens of the candidates, `[..., top_k]` each, and the projected states,
+            `[..., rank]`.
+        """
+        unary, candidates = logits.topk(self.top_k, dim=-1, sorted=False)
+        return unary, candidates, self.hidden_projection(hidden)
+
+    def score(
+        self,
+        unary: torch.Tensor,
+        candidates: torch.Tensor,
+        projected: torch.Tensor,
+        before: torch.Tensor,
+    ) -> torch.Tensor:
+        """Score candidates and exclude all other tokens.
+
+        Args:
+            unary: See `read`.
+            candidates: See `read`.
+            projected: See `read`.
             before: Token before each position, `[...]`.
 
         Returns:
             `[..., vocab]`, minus infinity except for the candidates.
         """
-        unary, candidates = logits.topk(self.top_k, dim=-1, sorted=False)
-        context = self.predecessor_codebook[before] * self.hidden_projection(hidden)
+        context = self.predecessor_codebook[before] * projected
         pairs = torch.einsum("...r,...kr->...k", context, self.successor_codebook[candidates])
-        excluded = torch.full_like(logits, -torch.inf)
+        vocabulary = self.successor_codebook.shape[0]
+        excluded = unary.new_full((*unary.shape[:-1], vocabulary), -torch.inf)
         return excluded.scatter(-1, candidates, unary + pairs)

@@ -357,6 +357,10 @@ class DFlashDraftModel(Qwen3PreTrainedModel):
         return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_states), cache=cache)
 
 
+class DFlash2DraftModel(DFlashDraftModel):
+    """A DFlash2 drafter; it differs in its config, and is saved as this architecture."""
+
+
 def around(
     conv: GroupedDynamicConv | None,
     part: Callable[[torch.Tensor], torch.Tensor],

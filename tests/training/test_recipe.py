@@ -12,6 +12,7 @@ from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.drafting import LeanDrafter
 from blockpilot_rl.decoding.forward import target_forward
+from blockpilot_rl.decoding.lean import product
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.drafter import DFlashDraftModel
 from blockpilot_rl.models.pairs import load_pair
@@ -76,7 +77,7 @@ def test_training_logits_are_decoding_logits(pair, texts, vocabulary, rank):
     with torch.no_grad():
         drafter.fc.weight.mul_(trainer.feature_scale)
     ours = LeanDrafter(drafter, target_forward(pair.target, [0, 2]))
-    ours.head = trainer.head.float()
+    ours._read = product(trainer.head.float())
     drafted = ours.to_target_ids(torch.arange(vocabulary))
     assert trainer.label_of[drafted].tolist() == list(range(vocabulary))
     for step in (0, 1):
