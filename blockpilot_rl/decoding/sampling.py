@@ -238,6 +238,10 @@ _MIX_32 = ((16, 0x7FEB352D), (15, 0x846CA68B - 2**32))
 _UNIT_SCALE, _UNIT_OFFSET = 2.0**-31 * (1 - 2.0**-23), 2.0**-32
 
 
+NOISE = "splitmix64-lowbias32"
+"""Name of the hash, which recordings store: a seed gives another text with another hash."""
+
+
 def gumbel(seeds: torch.Tensor, positions: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     """Standard Gumbel noise, a hash of seed, position and token.
 

@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 
 from blockpilot_rl.decoding.batched import Continuation, continue_batch
 from blockpilot_rl.decoding.forward import TargetForward
-from blockpilot_rl.decoding.sampling import GREEDY, Sampling, validate_seeds
+from blockpilot_rl.decoding.sampling import GREEDY, NOISE, Sampling, validate_seeds
 from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.files import atomic_write, locked, remove_leftovers
 from blockpilot_rl.models.pairs import Pair
@@ -207,7 +207,7 @@ class ContinuationStore:
             return None
         names = ("temperature", "top_k", "top_p")
         values = {name: getattr(self.sampling, name) for name in names}
-        return {**values, "seeds": list(self.seeds)}
+        return {**values, "seeds": list(self.seeds), "noise": NOISE}
 
 
 @dataclass(frozen=True)
