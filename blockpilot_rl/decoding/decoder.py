@@ -17,7 +17,7 @@ import torch
 from transformers import PreTrainedModel
 
 from blockpilot_rl.decoding.drafting import LeanDrafter
-from blockpilot_rl.decoding.forward import TargetForward, target_forward
+from blockpilot_rl.decoding.forward import TargetForward, logits_of, target_forward
 from blockpilot_rl.decoding.generation import Generation, Pass, Prefill
 from blockpilot_rl.decoding.sampling import GREEDY, Sampler, Sampling
 from blockpilot_rl.decoding.state import StateLayout, compute_state, state_layout
@@ -129,6 +129,11 @@ class Decoder:
         block = max_block_size or (1 if self.drafter is None else self.pair.block_size)
         self.check_length(n, max_new_tokens, block)
         self.refresh()
+        if block > 1 and not self.target.reads_blocks:
+            raise BlockPilotError(
+                "the target's hooks change a pass over several tokens in another way than passes "
+                "over one token, so drafts cannot be verified; decode with block size 1"
+            )
         began = time.perf_counter()
         # The state group `draft` reads a block of the drafter's own size.
         length = n + max_new_tokens + max(block, self.pair.block_size)
@@ -269,8 +274,7 @@ class Decoder:
             drafts = self.draft(prefill, block, block_size, position)
             block = torch.cat([block, drafts[None]], dim=1)
         hidden = self.target(block, prefill.cache)
-        logits = self.target.logits(hidden.last) if hidden.logits is None else hidden.logits
-        choice = sampler.choose(logits[0], position)
+        choice = sampler.choose(logits_of(self.target, hidden)[0], position)
         tokens, chosen = torch.stack([block[0], choice]).tolist()
         accepted = 0
         while accepted < block_size - 1 and tokens[accepted + 1] == chosen[accepted]:

@@ -8,6 +8,7 @@ outlive the weights that they were made from.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
@@ -38,6 +39,10 @@ LEAN_FAMILIES: tuple[type[PreTrainedModel], ...] = (
 _PLAIN_MODULES = (nn.Linear, nn.Embedding, nn.ModuleList)
 _ACTIVATIONS = ("transformers.activations", "torch.nn.modules.activation")
 
+_LIBRARIES = ("torch.", "transformers.", "blockpilot_rl.")
+_HELPERS = ("apply_rotary_pos_emb", "rotate_half", "eager_attention_forward")
+"""Functions that the modules of a family call."""
+
 _GLOBAL_HOOKS = (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks)
 _CAPTURE = "transformers.utils.output_capturing"
 """Module of the hooks by which transformers records hidden states; they change nothing."""
@@ -60,9 +65,16 @@ def is_lean(model: PreTrainedModel) -> bool:
         and not torch.is_autocast_enabled(model.device.type)
         and rope in STATIC_ROPES
         and full_attention
+        and _has_own_helpers(type(model))
         and customization(model, (type(model).__module__,)) is None
         and _has_plain_layers(model)
     )
+
+
+def _has_own_helpers(kind: type) -> bool:
+    """Whether the functions that a family's modules call are those that it was defined with."""
+    family = vars(sys.modules[kind.__module__])
+    return all(family[name].__module__ == kind.__module__ for name in _HELPERS if name in family)
 
 
 def _has_plain_layers(model: PreTrainedModel) -> bool:
@@ -132,6 +144,8 @@ def _has_own_forward(kind: type) -> bool:
     forward: Any = getattr(kind, "forward", None)
     owner = getattr(forward, "__qualname__", "").rpartition(".")[0]
     defined = [base for base in kind.__mro__ if base.__name__ == owner]
+    if not kind.__call__.__module__.startswith(_LIBRARIES):
+        return False
     if not owner:  # Containers, such as a `ModuleList`, have no pass.
         return getattr(forward, "__module__", "") == nn.Module.__module__
     return bool(defined) and forward.__module__ == defined[0].__module__
@@ -155,7 +169,7 @@ class Snapshot:
 
         Args:
             model: The model.
-            buffers: Whether its buffers count. Some models update theirs in every pass.
+            buffers: Whether its buffers and numbers count. Some models update theirs in a pass.
         """
         self._model, self._buffers = model, buffers
         self._facts = _facts(model, buffers)
@@ -179,7 +193,10 @@ def _facts(model: nn.Module, buffers: bool) -> list[Any]:
         hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
         # transformers registers its own at the first pass that records hidden states.
         facts += [hook for hook in hooks if not _captures(hook)]
-        facts += [module, type(module), module.__dict__.get("forward"), module.training]
+        facts += [module, type(module), module.__dict__.get("forward")]
+        # Such as an epsilon or a scale; models that update buffers may update these too.
+        if buffers:
+            facts += [value for value in vars(module).values() if type(value) in (int, float)]
         for tensor in _tensors(module, buffers):
             version = -1 if tensor.is_inference() else tensor._version
             place = (0 if tensor.is_meta else tensor.data_ptr(), version, tensor.shape)

@@ -347,6 +347,8 @@ class LeanLayer:
 class LeanForward:
     """Lean pass of a Llama-like target; equal to its modules' up to rounding."""
 
+    reads_blocks = True
+
     def __init__(self, model: PreTrainedModel, layer_ids: list[int]) -> None:
         """Read the weights of `model` (see `is_lean`) and note its feature layers."""
         config = model.config

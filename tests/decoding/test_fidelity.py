@@ -33,7 +33,9 @@ def generate(pair, **options):
 def pair(trained):
     """A copy of the trained pair, to be changed."""
     models = copy.deepcopy((trained.target, trained.drafter))
-    return dataclasses.replace(trained, target=models[0], drafter=models[1])
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield dataclasses.replace(trained, target=models[0], drafter=models[1])
 
 
 def roll(module, args, output):
@@ -76,7 +78,7 @@ class Adapter(nn.Module):
         self.base = base
         self.down = nn.Linear(base.in_features, 2, bias=False)
         self.up = nn.Linear(2, base.out_features, bias=False)
-        nn.init.normal_(self.up.weight)
+        nn.init.normal_(self.up.weight, std=4.0)
 
     def forward(self, x):
         return self.base(x) + self.up(self.down(x))
@@ -147,6 +149,7 @@ CUSTOMIZATIONS = {
     ),
     "spectral norm": lambda m: nn.utils.spectral_norm(m.model.layers[1].mlp.up_proj).eval(),
     "other scaling of attention": lambda m: setattr(m.model.layers[1].self_attn, "scaling", 0.1),
+    "other epsilon": lambda m: setattr(m.model.layers[1].input_layernorm, "variance_epsilon", 9.0),
     "fewer layers": lambda m: setattr(m.config, "num_hidden_layers", 3),
 }
 
@@ -216,7 +219,7 @@ def test_a_changed_model_is_decoded_as_plain_generate_decodes_it(pair, name):
     expected = generate(pair)
     assert not torch.equal(expected, unchanged)
     assert torch.equal(generate(pair, custom_generate=block_pilot(pair, block_size=5)), expected)
-    assert is_lean(pair.target) == (name in EDITS)
+    assert is_lean(pair.target) == (name in EDITS or name == "other epsilon")
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -291,6 +294,52 @@ def test_a_patched_class_is_honoured(pair, monkeypatch, patched):
     expected = generate(pair)
     assert not torch.equal(expected, before)
     assert torch.equal(generate(pair, custom_generate=hook), expected)
+
+
+@pytest.mark.parametrize("helper", ["apply_rotary_pos_emb", "rotate_half"])
+def test_a_patched_function_is_honoured(pair, monkeypatch, helper):
+    from transformers.models.llama import modeling_llama
+
+    hook, before = block_pilot(pair, block_size=5), generate(pair)
+    generate(pair, custom_generate=hook)
+    own = getattr(modeling_llama, helper)
+
+    def halved(*args, **kwargs):
+        found = own(*args, **kwargs)
+        return 0.5 * found if helper == "rotate_half" else (0.1 * found[0], found[1])
+
+    monkeypatch.setattr(modeling_llama, helper, halved)
+    expected = generate(pair)
+    assert not torch.equal(expected, before)
+    assert torch.equal(generate(pair, custom_generate=hook), expected)
+
+
+def last_position(module, args, output):
+    output = output.clone()
+    output[:, -1] *= 0.3
+    return output
+
+
+PLACES = {
+    "the last token of a pass": last_position,
+    "the first token of a pass": lambda m, a, o: torch.cat([0.3 * o[:, :1], o[:, 1:]], dim=1),
+    "passes over one token": lambda m, a, o: 0.3 * o if o.shape[1] == 1 else o,
+    "passes over a prompt": lambda m, a, o: 0.3 * o if o.shape[1] > 1 else o,
+}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("name", PLACES)
+def test_hooks_that_depend_on_the_place_in_a_pass_verify_no_blocks(pair, name, kept):
+    """A block would be changed in another way than its tokens one by one."""
+    hooks = {size: block_pilot(pair, block_size=size) for size in (1, 5)}
+    if kept:
+        generate(pair, custom_generate=hooks[5])
+    pair.target.model.layers[1].register_forward_hook(PLACES[name])
+    expected = generate(pair)
+    assert torch.equal(generate(pair, custom_generate=hooks[1]), expected)
+    with pytest.raises(BlockPilotError, match="decode with block size 1"):
+        generate(pair, custom_generate=hooks[5])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
