@@ -1,10 +1,10 @@
-"""What replay costs beside decoding every block size for real, per prompt.
+"""Compare the cost of replay with that of decoding every block size, per prompt.
 
-`python benchmarks/replay.py --json OUT`. Prompts go in batches, as in a sweep. For each batch the
-target answers once (plain decoding of the batch); then, in random order, every prompt is decoded
-for real with every block size, one after the other behind one prefill, and the batch is replayed,
-once for trajectories alone and once for the full trace. A prompt's share of a batch is an equal
-one. What was replayed is compared with what was decoded, which in float32 must be the same.
+`python benchmarks/replay.py --json OUT`. Prompts are processed in batches, as in a sweep. For each
+batch, the target answers once (plain decoding of the batch). Then, in random order, every prompt is
+decoded with every block size after one prefill, and the batch is replayed, once for trajectories
+alone and once for the full trace. Each prompt gets an equal share of the time of its batch. The
+replay is compared with the real decodes; in float32 both must be the same.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ReplayBenchmark:
     device: str = device_arg()
     target: str | None = target_arg()
     drafter: str | None = drafter_arg()
-    seed: int = arg(0, help="of the order within a batch, and of sampling")
+    seed: int = arg(0, help="random seed of the order within a batch, and of sampling")
     json: str | None = arg(None, nargs="?", const="-", metavar="FILE", help="write a record")
 
     def __post_init__(self) -> None:
@@ -73,13 +73,13 @@ class ReplayBenchmark:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one prompt, or its share of a batch's, and whether replay was right.
+    """Seconds of one prompt, or its share of a batch, and whether the replay was right.
 
     Attributes:
-        answer: Plain decoding of the batch.
-        seconds: Of each of `WAYS`.
+        answer: Seconds of plain decoding of the batch.
+        seconds: Seconds of each of `WAYS`.
         tokens: Emitted tokens.
-        equal: Block sizes whose replay equals the real decode pass by pass, text included.
+        equal: Number of block sizes whose replay equals the real decode, pass by pass.
     """
 
     answer: float
@@ -90,12 +90,12 @@ class Timing:
 
 @dataclass(frozen=True)
 class Decoded:
-    """One prompt under every arm.
+    """One prompt decoded with every block size.
 
     Attributes:
         seconds: Prefill and all decodes.
-        tokens: Text under each arm.
-        accepted: Tokens emitted by each decode pass behind prefill, for each arm.
+        tokens: Text of each block size.
+        accepted: Tokens emitted by each decode pass after prefill, for each block size.
     """
 
     seconds: float
@@ -139,7 +139,7 @@ def time_batch(
         arms: Block sizes.
         max_new_tokens: Budget of each text.
         sampling: How tokens are chosen.
-        rng: Decides the order of the ways and of the arms.
+        rng: Random order of the ways and of the block sizes.
 
     Returns:
         A timing for each prompt.
@@ -189,10 +189,10 @@ def decode_every_arm(
     sampling: Sampling,
     rng: np.random.Generator,
 ) -> Decoded:
-    """Decode one prompt with every block size, in random order, behind one prefill.
+    """Decode one prompt with every block size, in random order, after one prefill.
 
     Returns:
-        The texts and what they took.
+        The texts and their seconds.
     """
     results: dict[int, Generation] = {}
     began = time.perf_counter()
@@ -248,7 +248,7 @@ def report(config: ReplayBenchmark, timings: Sequence[Timing], arms: int) -> Non
 def ratio_interval(above: np.ndarray, below: np.ndarray) -> tuple[float, float, float]:
     """Ratio of the sums, with its 95% bootstrap interval over the prompts.
 
-    What a batch takes is known only as a whole, so its own variation is not in the interval.
+    Only the total time of a batch is known, so the variation within a batch is not included.
     """
 
     def ratio(above: np.ndarray, below: np.ndarray, axis: int = -1) -> np.ndarray:

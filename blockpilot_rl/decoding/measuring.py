@@ -1,10 +1,10 @@
 """Measuring a latency profile: the decoder's own steps, timed one by one.
 
-Times are medians over a grid of block size and context length, with all cells interleaved in random
-order within each round, so that the drift of a shared machine hits all alike. The medians are
-smoothed as `blockpilot_rl.decoding.smoothing` describes. What a temperature adds is the difference
-between a step that samples and one that does not, in the same round. The order is kept, so that it
-can be told how slow the machine was at any moment of the measurement.
+Times are medians over a grid of block sizes and context lengths. Within each round, all cells are
+measured in random order, so that the drift of a shared machine affects them equally. The medians
+are smoothed as `blockpilot_rl.decoding.smoothing` describes. The cost of a temperature is the
+difference between a step that samples and one that does not, in the same round. The order is kept,
+so that the speed of the machine at any moment of the measurement is known.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from blockpilot_rl.decoding.smoothing import fit_line, medians_with_intervals, s
 from blockpilot_rl.errors import BlockPilotError
 
 LONGEST_CONTEXT = 1024
-"""Above the built-in suite's longest prompts, of about 900 tokens; a line goes on behind it."""
+"""Longer than the longest prompts of the built-in suite (about 900 tokens); lines extend beyond."""
 
 
 def default_contexts(limit: int) -> tuple[int, ...]:
     """Four context lengths up to 1024 tokens, or up to `limit` if that is less.
 
-    Each is twice the one before, since most requests are short.
+    Each is twice the one before, because most requests are short.
     """
     longest = min(LONGEST_CONTEXT, limit)
     return tuple(longest // part for part in (8, 4, 2, 1))
@@ -45,12 +45,12 @@ class StepTimes:
     Attributes:
         block_sizes: The sizes.
         contexts: The context lengths, in tokens.
-        steps: Of drafting and of verifying, `[2, C, S, R]`.
-        sampled: The same at a temperature, behind the shortest context, `[2, S, R]`.
-        noise: Of making the noise of a position, `[S, R]`.
-        read: Of the drafter's first reading of a prompt, `[C, 1, R]`.
-        order: The cells of each round as they came, `[R, (C + 1) * S]`: cell `c * S + b` is size
-            `b` behind context `c`, or at a temperature where `c` is `C`.
+        steps: Seconds of drafting and of verifying, `[2, C, S, R]`.
+        sampled: The same at a temperature, after the shortest context, `[2, S, R]`.
+        noise: Seconds to compute the noise of a position, `[S, R]`.
+        read: Seconds of the drafter's pass over a prompt, `[C, 1, R]`.
+        order: The cells of each round in the order of measurement, `[R, (C + 1) * S]`: cell
+            `c * S + b` is size `b` after context `c`, or at a temperature where `c` is `C`.
     """
 
     block_sizes: tuple[int, ...]
@@ -69,7 +69,7 @@ class StepTimes:
         repeats: int,
         rng: np.random.Generator,
     ) -> StepTimes:
-        """Zero seconds everywhere, and a random order."""
+        """Return zero seconds everywhere and a random order."""
         sizes, lengths = len(block_sizes), len(contexts)
         cells = np.tile(np.arange((lengths + 1) * sizes), (repeats, 1))
         return cls(
@@ -83,14 +83,14 @@ class StepTimes:
         )
 
     def slowness(self, step: int, around: int = 15) -> float:
-        """How slow the machine was at a moment: 1.1 if steps took a tenth longer than usual.
+        """Estimate how slow the machine was at a moment: 1.1 if steps took 10% longer than usual.
 
-        It is the median, over the steps next to it, of a step's time by the median time of its
-        cell.
+        The estimate is the median, over the steps around that moment, of the time of a step divided
+        by the median time of its cell.
 
         Args:
-            step: The moment: so many steps had been timed.
-            around: Steps before and behind the moment to look at, each.
+            step: The moment, as the number of steps timed so far.
+            around: Number of steps to look at before the moment, and after it.
         """
         seconds = np.concatenate([self.steps.sum(axis=0), self.sampled.sum(axis=0)[None]])
         ratios = (seconds / np.median(seconds, axis=2, keepdims=True)).reshape(-1, len(self.order))
@@ -98,7 +98,7 @@ class StepTimes:
         return float(np.median(in_turn[max(0, step - around) : step + around]))
 
     def profile(self) -> LatencyProfile:
-        """Fit the profile."""
+        """Fit the latency profile."""
         draft, verify = self.steps
         shortest = int(np.argmin(self.contexts))
         added = np.median(self.sampled - self.steps[:, shortest], axis=2)
@@ -135,8 +135,11 @@ def time_steps(
         contexts: Context lengths, in tokens; at least two. None for `default_contexts`.
         repeats: Rounds over the whole grid. Intervals, and smoothing along the block size, need two
             or more.
-        seed: Of the order within rounds.
-        after_step: Called with the timed steps and their total; what it does is not timed.
+        seed: Random seed of the order within rounds.
+        after_step: Called with the timed steps and their total. Its own time is not measured.
+
+    Returns:
+        The seconds of every step.
 
     Raises:
         BlockPilotError: If the grid is empty or does not fit the models.
@@ -156,7 +159,7 @@ def time_steps(
         ids = torch.tensor(rng.integers(3, decoder.target.vocab_size, size=(1, context)))
         prefills.append(decoder.prefill(ids.to(decoder.pair.device), 8, max(block_sizes)))
     times = StepTimes.empty(block_sizes, contexts, repeats, rng)
-    # A temperature adds the same behind any context, so it is measured behind the shortest alone.
+    # A temperature adds the same at any context length, so only the shortest one is measured.
     shortest = int(np.argmin(contexts))
     for done, (repeat, turn) in enumerate(np.ndindex(times.order.shape), start=1):
         if decoder.drafter is not None and turn == 0:
@@ -177,7 +180,7 @@ def time_steps(
 def _draft_lines(
     block_sizes: Sequence[int], contexts: Sequence[int], draft: np.ndarray
 ) -> np.ndarray:
-    """Lines of drafter passes, `[sizes, 2]`; plain decoding drafts nothing and is left out."""
+    """Lines of drafter passes, `[sizes, 2]`; zero for plain decoding, which drafts nothing."""
     lines = np.zeros((len(block_sizes), 2))
     blocks = [index for index, size in enumerate(block_sizes) if size > 1]
     if blocks:
@@ -189,7 +192,7 @@ def _draft_lines(
 def _sampling_cost(
     block_sizes: Sequence[int], added: np.ndarray, noise: np.ndarray
 ) -> SamplingCost:
-    """Fit what a temperature adds: a straight line in the tokens that are proposed or chosen.
+    """Fit the cost of a temperature: a straight line in the tokens that are proposed or chosen.
 
     Args:
         block_sizes: The sizes.
@@ -215,13 +218,13 @@ def _seconds(action: Callable[[], object]) -> float:
 
 
 def _at_temperature(decoder: Decoder, prefill: Prefill, seed: int) -> Prefill:
-    """The same prompt, to be sampled, with no noise made yet."""
+    """The same prompt at a temperature, with no noise computed yet."""
     sampler = Sampler(Sampling(1.0, seed=seed), decoder.target.vocab_size)
     return dataclasses.replace(prefill, sampler=sampler)
 
 
 def _make_noise(decoder: Decoder, prefill: Prefill, block_size: int) -> None:
-    """Make the noise that one block behind a prefilled prompt needs."""
+    """Compute the noise of one block after a prefilled prompt."""
     prefill.sampler.noise(prefill.prompt_tokens + 1, block_size, decoder.pair.device)
     _wait(decoder)
 
@@ -234,17 +237,20 @@ def _read_prompt(decoder: Decoder, prefill: Prefill) -> None:
 
 
 def _wait(decoder: Decoder) -> None:
-    """Let queued work of an accelerator finish; a no-op on the CPU."""
+    """Wait for the queued work of an accelerator; a no-op on the CPU."""
     if decoder.pair.device.type == "cuda":
         torch.cuda.synchronize(decoder.pair.device)
 
 
 def _time_step(decoder: Decoder, prefill: Prefill, block_size: int) -> tuple[float, float]:
-    """Seconds of drafting and of verifying one block behind a prefilled prompt.
+    """Time drafting and verifying one block after a prefilled prompt.
 
-    It does what a step of the decoder does, to the reading of the verdict by the host. The drafter
-    reads two tokens' features first, about what a step accepts. An accelerator is waited for in
-    between, which a decode does not do; that costs the host one launch.
+    The work is that of a step of the decoder, until the host has the chosen tokens. The drafter
+    first reads the features of two tokens, about as many as a step accepts. Unlike a decode, an
+    accelerator is waited for between drafting and verifying, which costs the host one launch.
+
+    Returns:
+        Seconds of drafting and of verifying.
     """
     position, sampler = prefill.prompt_tokens + 1, prefill.sampler
     began = time.perf_counter()

@@ -1,11 +1,12 @@
-"""Exact replay: what every block size would have done, from one continuation.
+"""Exact replay: the outcome of every block size, computed from one continuation.
 
-The text does not depend on the block size, so a draft made at position `s` with block size `b` is
-a function of `(s, b)` alone, at any temperature. Given the target's features along its own
-continuation, what every arm accepts needs drafter passes only; no further target pass.
+The text does not depend on the block size, so a draft at position `s` with block size `b` is a
+function of `(s, b)` alone, at any temperature. Given the target's features along its own
+continuation, the accepted lengths of all block sizes need drafter passes only, and no further
+target pass.
 
-A pass drafts blocks of all arms and of several texts at once, and the head reads a draft only while
-all drafts before it were right, which is seldom far into a block.
+A pass drafts blocks of all sizes and of several texts at once. The head reads a draft only while
+all drafts before it are right, which rarely reaches far into a block.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ _TEXTS = 16
 """Texts that share a pass, enough for large matrices."""
 
 _TOKENS = 256
-"""Tokens of one text in a pass of a trace, about; more of them would look past each other."""
+"""Approximate number of tokens of one text in a pass of a trace."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What a pass anchored at any output token would do.
+    """The outcome of a pass anchored at any output token.
 
     Attributes:
-        accepted: Tokens that a pass whose anchor is output token `i` emits under each arm, clipped
-            to the end of the text, `[m - 1, arms]`, int16; 1 for plain decoding.
-        confidences: The drafter's top-1 probabilities along a block of the largest arm at that
+        accepted: Tokens that a pass anchored at output token `i` emits with each block size,
+            clipped to the end of the text, `[m - 1, arms]`, int16; 1 for plain decoding.
+        confidences: The drafter's top-1 probabilities along a block of the largest size at that
             anchor, `[m - 1, largest - 1]`, float16.
     """
 
@@ -45,7 +46,7 @@ class Trace:
     confidences: np.ndarray
 
     def trajectory(self, arm: int) -> list[int]:
-        """Tokens emitted by each decode pass behind prefill.
+        """Tokens emitted by each decode pass after prefill.
 
         Args:
             arm: Column of the block size.
@@ -67,11 +68,11 @@ def replay(
     Args:
         drafter: The drafter's lean pass.
         continuations: The target's own texts with their features, sampled alike but for the seed.
-        block_sizes: Arms; 1 is plain decoding.
+        block_sizes: Block sizes; 1 is plain decoding.
 
     Returns:
-        For each continuation and block size, the tokens emitted by each decode pass behind
-        prefill: the last is clipped to the text, so they sum to one less than the emitted tokens.
+        For each continuation and block size, the tokens emitted by each decode pass after prefill.
+        The last pass is clipped to the text, so they sum to one less than the emitted tokens.
 
     Raises:
         ValueError: If the continuations are not sampled alike.
@@ -84,12 +85,12 @@ def replay(
 def trace(
     drafter: LeanDrafter, continuations: Sequence[Continuation], block_sizes: Sequence[int]
 ) -> list[Trace]:
-    """Find what every block size would do at every position of continuations.
+    """Compute the outcome of every block size at every position of continuations.
 
     Args:
         drafter: The drafter's lean pass.
         continuations: The target's own texts with their features, sampled alike but for the seed.
-        block_sizes: Arms, increasing, the largest above 1.
+        block_sizes: Block sizes, increasing, the largest above 1.
 
     Returns:
         A trace of each continuation.
@@ -103,7 +104,7 @@ def trace(
 
 
 class _Texts:
-    """Some texts that the drafter has read, ready to be drafted from any of their positions."""
+    """Texts whose features the drafter has read, so that it can draft at any of their positions."""
 
     def __init__(
         self,
@@ -136,7 +137,7 @@ class _Texts:
 
         Args:
             blocks: The blocks.
-            states: What `LeanDrafter.draft_at` gives for them.
+            states: Their hidden states, as `LeanDrafter.draft_at` returns them.
         """
         left = self.ends[blocks.rows] - blocks.starts
         drafts = torch.minimum(blocks.sizes - 1, left)
@@ -147,7 +148,7 @@ class _Texts:
             if not len(alive):
                 break
             rows, places = blocks.rows[alive], blocks.starts[alive] + offset
-            # A mask is read only while all drafts before it are those of the text.
+            # A draft is read only while all drafts before it are right.
             before = self.tokens[rows, places - 1]
             logits = self.drafter.logits(states[blocks.firsts[alive] + offset], before)
             noise = None
@@ -173,7 +174,7 @@ def _groups(
 
 
 def _trajectories(texts: _Texts, block_sizes: Sequence[int]) -> list[list[list[int]]]:
-    """Walk all texts under all block sizes, one drafter pass for a step of all of them."""
+    """Decode all texts with all block sizes, with one drafter pass per step of all of them."""
     sizes = torch.tensor(block_sizes, device=texts.starts.device)
     counts = (texts.ends - texts.starts).tolist()
     emitted = [[[1] * count if size == 1 else [] for size in block_sizes] for count in counts]
@@ -190,12 +191,12 @@ def _trajectories(texts: _Texts, block_sizes: Sequence[int]) -> list[list[list[i
 
 
 def _anchors(block_sizes: Sequence[int]) -> int:
-    """Anchors of one text in a pass of a trace."""
+    """Number of anchors of one text in a pass of a trace."""
     return max(1, _TOKENS // sum(block_sizes))
 
 
 def _traces(texts: _Texts, block_sizes: Sequence[int]) -> list[Trace]:
-    """Draft with all block sizes at some anchors of all texts, until every anchor has been one."""
+    """Draft with all block sizes at all anchors of all texts, some anchors at a time."""
     device, largest = texts.starts.device, max(block_sizes)
     sizes = torch.tensor(block_sizes, device=device)
     masks = torch.arange(1, largest, device=device)

@@ -1,17 +1,17 @@
-"""Smoothing of measured step times, so that noise does not pick the arm.
+"""Smoothing of measured step times, so that noise does not decide the best block size.
 
-Medians are smoothed in two ways, each as far as the measurement itself supports it:
+Medians are smoothed in two ways, each as far as the measurement supports it:
 
-- Along the context, the grid is a line whose slope is itself linear in the block size, and never
-  negative: a pass reads the whole cache once, and each of its tokens attends to all of it. One
-  slope for all sizes is far steadier than one for each.
+- Along the context, times follow a line whose slope is linear in the block size and never negative:
+  a pass reads the whole cache once, and each of its tokens attends to all of it. A common slope is
+  far less noisy than one per block size.
 - Along the block size, a straight line would be wrong: kernels change with the shape, so that on
   CPUs in float32 blocks of 2 or 3 can cost more than blocks of 5, and on GPUs the cost rises in
-  tiles. A free level for each size would be wrong too: then a millisecond of noise picks the arm.
-  So each size's deviation from the line is multiplied by the share of the deviations' total
-  variance that noise does not explain (Efron and Morris 1975, positive-part shrinkage). The noise
-  is known from resampling whole rounds, which keeps what the sizes have in common out of it.
-  Deviations of the size of noise vanish; a structure that stands out of it stays.
+  tiles. A free level for each size would be wrong too: a millisecond of noise would then decide the
+  best size. So the deviation of each size from the line is multiplied by the share of the total
+  variance of the deviations that noise does not explain (Efron and Morris 1975, positive-part
+  shrinkage). The noise is estimated by resampling whole rounds, which leaves out what all sizes
+  have in common. Deviations as small as the noise vanish, and larger ones stay.
 """
 
 from __future__ import annotations
@@ -51,23 +51,26 @@ def smooth_lines(
         levels = _shrink(sizes, levels, resampled.mean(axis=0))
     # A slope too steep for a level would make the line negative at context 0.
     slopes = np.minimum(common + per_token * sizes, levels / middle)
-    # Rounding may still take it to -1e-19.
+    # Rounding can still give -1e-19.
     return np.stack([np.maximum(levels - slopes * middle, 0.0), slopes], axis=1)
 
 
 def fit_line(places: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Straight line of least squares, neither part negative, `[2]`: level at 0 and slope.
+    """Fit a straight line by least squares, with neither part negative.
 
     Args:
-        places: Where it was measured, `[n]`.
-        levels: What was measured there, `[n]`.
+        places: Positions of the measurements, `[n]`.
+        levels: Measured values, `[n]`.
+
+    Returns:
+        Level at 0 and slope, `[2]`.
     """
     design = np.stack([np.ones_like(places), places], axis=1)
     return np.asarray(nnls(design, levels)[0])
 
 
 def _shrink(sizes: np.ndarray, levels: np.ndarray, resampled: np.ndarray) -> np.ndarray:
-    """Pull the levels towards their straight line as far as noise explains their deviations.
+    """Shrink the levels towards their straight line as far as noise explains their deviations.
 
     Args:
         sizes: Block sizes, `[n]`.
@@ -75,7 +78,7 @@ def _shrink(sizes: np.ndarray, levels: np.ndarray, resampled: np.ndarray) -> np.
         resampled: The levels of resampled rounds, `[n, resamples]`.
     """
     design = np.stack([np.ones_like(sizes), sizes], axis=1)
-    # Neither part negative, so that what lies between line and measurement is not either.
+    # Neither part is negative, so values between the line and the measurement are not either.
     line = design @ fit_line(sizes, levels)
     deviations = levels - line
     leftover = resampled - design @ (np.linalg.pinv(design) @ resampled)
@@ -87,7 +90,7 @@ def _shrink(sizes: np.ndarray, levels: np.ndarray, resampled: np.ndarray) -> np.
 def _resample(samples: np.ndarray) -> np.ndarray | None:
     """Medians of resampled rounds, `[contexts, sizes, resamples]`; None for a single round.
 
-    A resample takes the same rounds for every cell.
+    A resample uses the same rounds for every cell.
     """
     if samples.shape[-1] < 2:
         return None
@@ -104,10 +107,10 @@ def _resample(samples: np.ndarray) -> np.ndarray | None:
 
 
 def medians_with_intervals(name: str, samples: np.ndarray) -> dict[str, Any]:
-    """Describe what was measured.
+    """Compute the medians of a measurement and their intervals.
 
     Args:
-        name: What it is.
+        name: Name of the measurement.
         samples: Measured seconds, `[contexts, sizes, rounds]`.
 
     Returns:

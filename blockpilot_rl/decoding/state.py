@@ -1,4 +1,4 @@
-"""The state a policy sees: named groups of what prefill has already computed."""
+"""The state of a prompt, which policies read: named groups of values that prefill computes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_GROUPS = ("last_hidden", "next_token", "prompt")
 
 @dataclass(frozen=True)
 class StateLayout:
-    """Names and widths of the groups that make up a recorded state vector, in order.
+    """Names and widths of the groups of a state vector, in order.
 
     Attributes:
         groups: Pairs of name and width:
@@ -34,7 +34,7 @@ class StateLayout:
         """Check the names.
 
         Raises:
-            BlockPilotError: If a group is unknown, repeated or empty.
+            BlockPilotError: If a group is unknown, repeated or has no width.
         """
         validate_groups([name for name, _ in self.groups])
         if any(width < 1 for _, width in self.groups):
@@ -78,7 +78,7 @@ def validate_groups(names: Sequence[str]) -> None:
     """Check names of state groups.
 
     Raises:
-        BlockPilotError: If there is none, or one is unknown or repeated.
+        BlockPilotError: If there are no names, or one is unknown or repeated.
     """
     if not names:
         raise BlockPilotError(f"no state group given; choose from {', '.join(GROUPS)}")
@@ -157,8 +157,8 @@ def compute_state(
         last_hidden: Final-norm hidden state of the last prompt token, `[hidden]`.
         logits: The target's logits for the first token, `[vocab]`.
         prompt_tokens: Length of the prompt.
-        first_draft: Gives the draft logits of the first block, `[block_size - 1, draft_vocab]`;
-            called only if the group `draft` is asked for.
+        first_draft: Returns the draft logits of the first block, `[block_size - 1, draft_vocab]`.
+            It is called only for the group `draft`.
 
     Returns:
         `[width]`, float32.
