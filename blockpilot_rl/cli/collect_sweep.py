@@ -151,7 +151,14 @@ def _warnings(sweep: Sweep) -> list[str]:
     size = sweep.metadata.default_block_size
     arm = sweep.arms.index(size) if size in sweep.arms else len(sweep.arms) - 1
     looping = sweep.rows["repetitive"].to_numpy()
-    return acceptance_warnings(sweep.emitted, sweep.passes[:, arm], looping, sweep.arms[arm])
+    return acceptance_warnings(
+        sweep.emitted,
+        sweep.passes[:, arm],
+        looping,
+        sweep.arms[arm],
+        sweep.rows["prompt_tokens"].to_numpy(),
+        sweep.metadata.provenance.get("trained_length"),
+    )
 
 
 def _load_prompts(

@@ -84,6 +84,7 @@ def assemble(
             "calibration": calibration.origin,
             "claim": recording.digest,
             "ended_with_first_token": left_out,
+            "trained_length": pair.trained_length,
             **(origin or {}),
         },
     )
