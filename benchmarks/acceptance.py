@@ -12,15 +12,20 @@ from typing import Literal
 
 from rich.console import Console
 
-from blockpilot_rl.cli.console import show_progress
-from blockpilot_rl.cli.lists import words
-from blockpilot_rl.cli.pair_flags import device_arg, drafter_arg, dtype_arg, target_arg
-from blockpilot_rl.cli.parsing import arg, run
+from blockpilot_rl.cli.console import run, show_progress
+from blockpilot_rl.cli.flags import (
+    device_option,
+    drafter_option,
+    dtype_option,
+    target_option,
+    words,
+)
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.models.pairs import load_pair
+from blockpilot_rl.options import option
 from blockpilot_rl.prompts import GROUPS, Prompt, builtin_suite, load_prompts
 from blockpilot_rl.training.acceptance import acceptance_report, acceptance_table
 
@@ -29,29 +34,31 @@ from blockpilot_rl.training.acceptance import acceptance_report, acceptance_tabl
 class AcceptanceBenchmark:
     """Decode held-out prompts with one block size and count tokens per target pass."""
 
-    prompts: str = arg(
+    prompts: str = option(
         "40",
         metavar="N|FILE",
         help="number of prompts from the built-in validation split, or a file of prompts: JSON "
         "Lines that hold a prompt, messages or turns each, or plain text",
     )
-    groups: str = arg(
+    groups: str = option(
         "english", help=f"groups of built-in prompts to mix; there are {','.join(GROUPS)}"
     )
-    limit: int | None = arg(None, help="decode only this many prompts of the file, evenly spaced")
-    max_new_tokens: int = arg(128, help="budget of each text")
-    block_size: int | None = arg(None, help="block size (default: the drafter's own)")
-    temperature: float = arg(0.0, help="0 is greedy")
-    draft: Literal["shared", "argmax"] = arg(
+    limit: int | None = option(
+        None, help="decode only this many prompts of the file, evenly spaced"
+    )
+    max_new_tokens: int = option(128, help="budget of each text")
+    block_size: int | None = option(None, help="block size (default: the drafter's own)")
+    temperature: float = option(0.0, help="0 is greedy")
+    draft: Literal["shared", "argmax"] = option(
         "shared",
         help="drafts at a temperature: with the target's noise, or the most probable",
     )
-    seed: int = arg(0, help="random seed of the first prompt; each following prompt adds 1")
-    dtype: str = dtype_arg("bfloat16")
-    device: str = device_arg()
-    target: str | None = target_arg()
-    drafter: str | None = drafter_arg()
-    json: str | None = arg(None, nargs="?", const="-", metavar="FILE", help="write a record")
+    seed: int = option(0, help="random seed of the first prompt; each following prompt adds 1")
+    dtype: str = dtype_option("bfloat16")
+    device: str = device_option()
+    target: str | None = target_option()
+    drafter: str | None = drafter_option()
+    json: str | None = option(None, nargs="?", const="-", metavar="FILE", help="write a record")
 
     def __post_init__(self) -> None:
         """Check the ranges.

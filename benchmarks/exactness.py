@@ -31,15 +31,22 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from blockpilot_rl.cli.lists import whole_numbers, words
-from blockpilot_rl.cli.pair_flags import device_arg, drafter_arg, dtype_arg, target_arg
-from blockpilot_rl.cli.parsing import arg, run
+from blockpilot_rl.cli.console import run
+from blockpilot_rl.cli.flags import (
+    device_option,
+    drafter_option,
+    dtype_option,
+    target_option,
+    whole_numbers,
+    words,
+)
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.generation import Prefill
 from blockpilot_rl.decoding.sampling import Sampler, Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import write_json
 from blockpilot_rl.models.pairs import load_pair
+from blockpilot_rl.options import option
 from blockpilot_rl.prompts import Prompt, builtin_suite, load_prompts
 from blockpilot_rl.provenance import provenance
 
@@ -50,17 +57,19 @@ ROUNDING_STEPS = 8
 class ExactnessBenchmark:
     """Compare the texts of every block size with plain decoding, token for token."""
 
-    prompts: int = arg(20, help="test prompts of the built-in suite to decode")
-    prompts_file: str | None = arg(None, metavar="FILE", help="decode the prompts of a file too")
-    max_new_tokens: int = arg(64, help="budget of each text")
-    block_sizes: str = arg("2,4,8,16", help="block sizes to compare with plain decoding")
-    temperatures: str = arg("0,1", help="temperatures to decode at; 0 is greedy")
-    dtype: str = dtype_arg("float32")
-    device: str = device_arg()
-    target: str | None = target_arg()
-    drafter: str | None = drafter_arg()
-    seed: int = arg(0, help="random seed of the noise, added to the id of each prompt")
-    json: str | None = arg(None, metavar="FILE", help="write a record; the same command resumes it")
+    prompts: int = option(20, help="test prompts of the built-in suite to decode")
+    prompts_file: str | None = option(None, metavar="FILE", help="decode the prompts of a file too")
+    max_new_tokens: int = option(64, help="budget of each text")
+    block_sizes: str = option("2,4,8,16", help="block sizes to compare with plain decoding")
+    temperatures: str = option("0,1", help="temperatures to decode at; 0 is greedy")
+    dtype: str = dtype_option("float32")
+    device: str = device_option()
+    target: str | None = target_option()
+    drafter: str | None = drafter_option()
+    seed: int = option(0, help="random seed of the noise, added to the id of each prompt")
+    json: str | None = option(
+        None, metavar="FILE", help="write a record; the same command resumes it"
+    )
 
     def __post_init__(self) -> None:
         """Check the values.

@@ -21,12 +21,13 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 import blockpilot_rl.envs  # noqa: F401
 from blockpilot_rl.agents import make_agent
-from blockpilot_rl.cli.parsing import arg, run
+from blockpilot_rl.cli.console import run
 from blockpilot_rl.envs.block_size import BlockSizeEnv
 from blockpilot_rl.envs.vector import BlockSizeVecEnv
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.statistics import Interval, median_ratio
 from blockpilot_rl.files import check_output, write_json
+from blockpilot_rl.options import option
 from blockpilot_rl.provenance import provenance
 from blockpilot_rl.sweeps.table import Sweep
 
@@ -42,13 +43,15 @@ RATIOS = {
 class TrainingBenchmark:
     """Compare the native batched environments with loops over single ones, and time PPO."""
 
-    sweep: str | None = arg(None, metavar="DIR", help="a recorded sweep (default: the bundled one)")
-    envs: int = arg(256, help="environments that step together")
-    steps: int = arg(50, help="steps of all environments in a round")
-    rounds: int = arg(9, help="rounds; each round times every environment once")
-    ppo_decisions: int = arg(200_000, help="decisions that PPO learns from; 0 skips PPO")
-    seed: int = arg(0, help="random seed of the actions, the order and PPO")
-    json: str | None = arg(None, nargs="?", const="-", metavar="FILE", help="write a record")
+    sweep: str | None = option(
+        None, metavar="DIR", help="a recorded sweep (default: the bundled one)"
+    )
+    envs: int = option(256, help="environments that step together")
+    steps: int = option(50, help="steps of all environments in a round")
+    rounds: int = option(9, help="rounds; each round times every environment once")
+    ppo_decisions: int = option(200_000, help="decisions that PPO learns from; 0 skips PPO")
+    seed: int = option(0, help="random seed of the actions, the order and PPO")
+    json: str | None = option(None, nargs="?", const="-", metavar="FILE", help="write a record")
 
     def __post_init__(self) -> None:
         """Check the values.

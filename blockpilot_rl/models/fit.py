@@ -96,11 +96,16 @@ def share_modules(target: PreTrainedModel, drafter: DFlashDraftModel) -> None:
     """
     embedding: Any = target.get_input_embeddings()
     own = drafter.own("embed_tokens")
-    if own is not None and _same(own, embedding.weight):
+    table = getattr(embedding, "weight", None)
+    if own is not None and table is not None and _same(own, table):
         drafter.release("embed_tokens")
     head: Any = target.get_output_embeddings()
     own, ids = drafter.own("lm_head"), drafter.draft_token_ids
-    if own is not None and _same(own, head.weight if ids is None else head.weight[ids]):
+    # The bias of the target's head is not part of a drafter's own head.
+    has_bias = getattr(head, "bias", None) is not None
+    if own is None or has_bias:
+        return
+    if _same(own, head.weight if ids is None else head.weight[ids]):
         drafter.release("lm_head")
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from blockpilot_rl.cli.parsing import run
+from blockpilot_rl.cli.console import run
 from tests import benchmark_scripts
 
 SCRIPT = benchmark_scripts.load("acceptance")

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from blockpilot_rl.cli.parsing import run
+from blockpilot_rl.cli.console import run
 from tests import benchmark_scripts
 from tests.synthetic import synthetic_table
 

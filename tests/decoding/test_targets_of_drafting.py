@@ -17,6 +17,7 @@ from transformers import (
 )
 
 from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.models.fit import share_modules
 from blockpilot_rl.models.pairs import load_pair
 from tests.tiny_pair import MASK, tiny_drafter
 
@@ -111,3 +112,15 @@ def test_texts_are_those_of_plain_decoding(tiny, make):
     decoder, ids = Decoder(pair), torch.arange(3, 12)[None]
     plain = decoder.generate(ids, 1, 20).tokens
     assert decoder.generate(ids, 6, 20).tokens == plain
+
+
+def test_a_copy_of_a_head_with_a_bias_stays_the_drafters_own(tiny):
+    """The copy has no bias, so its logits are not those of the target's head."""
+    pair = pair_of(tiny, phi, has_own_lm_head=True)
+    head = pair.target.get_output_embeddings()
+    pair.drafter.lm_head.weight.data.copy_(head.weight.data)
+    share_modules(pair.target, pair.drafter)
+    assert pair.drafter.own("lm_head") is not None
+    head.bias = None
+    share_modules(pair.target, pair.drafter)
+    assert pair.drafter.own("lm_head") is None
