@@ -10,9 +10,7 @@ import sys
 from dataclasses import dataclass
 from typing import Literal
 
-from rich.console import Console
-
-from blockpilot_rl.cli.console import run, show_progress
+from blockpilot_rl.cli.console import open_console, open_messages, run, show_progress
 from blockpilot_rl.cli.flags import (
     device_option,
     drafter_option,
@@ -93,7 +91,7 @@ def main(config: AcceptanceBenchmark) -> None:
     check_output(config.json)
     prompts = config.read_prompts()
     pair = load_pair(config.target, config.drafter, config.dtype, config.device)
-    with show_progress(Console(stderr=True)) as progress:
+    with show_progress(open_messages()) as progress:
         report = acceptance_report(
             Decoder(pair),
             prompts,
@@ -104,7 +102,7 @@ def main(config: AcceptanceBenchmark) -> None:
         )
     if config.json is not None:
         write_json(config.json, report)
-    Console(stderr=config.json == "-").print(acceptance_table(report))
+    open_console(config.json).print(acceptance_table(report))
     for warning in report["warnings"]:
         print("warning:", warning, file=sys.stderr)
 

@@ -20,17 +20,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from scipy.stats import bootstrap
 
 from blockpilot_rl.agents import AGENTS, Agent, load_agent, make_agent
-from blockpilot_rl.cli.lists import words
-from blockpilot_rl.cli.parsing import arg, run
+from blockpilot_rl.cli.console import open_console, open_messages, run
+from blockpilot_rl.cli.flags import words
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS, StateLayout
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import check_output, write_json
+from blockpilot_rl.options import option
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.provenance import provenance
 from blockpilot_rl.sweeps.table import Sweep
@@ -43,19 +43,19 @@ MEBIBYTE = 2**20
 class AgentsBenchmark:
     """Measure memory and latency of agents on wide states."""
 
-    width: int = arg(4096, help="width of the hidden state")
-    steps: int | None = arg(
+    width: int = option(4096, help="width of the hidden state")
+    steps: int | None = option(
         None, help="decisions or epochs to learn (default: the algorithm's own)"
     )
-    decisions: int = arg(500, help="decisions to time for every policy")
-    algos: str = arg(
+    decisions: int = option(500, help="decisions to time for every policy")
+    algos: str = option(
         ",".join(AGENTS),
         metavar="A,B",
         help="agents, separated by commas",
     )
-    sweep: str | None = arg(None, metavar="DIR", help="sweep whose outcomes are used")
-    seed: int = arg(0, help="of the states, the agents and the order of the decisions")
-    json: str | None = arg(None, nargs="?", const="-", metavar="FILE", help="write a record")
+    sweep: str | None = option(None, metavar="DIR", help="sweep whose outcomes are used")
+    seed: int = option(0, help="of the states, the agents and the order of the decisions")
+    json: str | None = option(None, nargs="?", const="-", metavar="FILE", help="write a record")
 
     def __post_init__(self) -> None:
         """Check the ranges.
@@ -79,7 +79,7 @@ def main(config: AgentsBenchmark) -> None:
     check_output(config.json)
     found: dict[str, dict[str, Any]] = {}
     policies: dict[str, BlockSizePolicy] = {}
-    console = Console(stderr=True)
+    console = open_messages()
     with tempfile.TemporaryDirectory() as folder:
         for name in track(config.names(), "learn", console=console):
             path = Path(folder) / name
@@ -187,7 +187,7 @@ def report(
             f"{values['policy_bytes'] / MEBIBYTE:.2f}",
             f"{values['decision_microseconds']:.0f}",
         )
-    Console(stderr=config.json == "-").print(table)
+    open_console(config.json).print(table)
     if config.json is not None:
         record = {
             "ratios": ratios,

@@ -18,12 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from scipy.stats import bootstrap
 
-from blockpilot_rl.cli.console import run
+from blockpilot_rl.cli.console import open_console, open_messages, run
 from blockpilot_rl.cli.flags import (
     device_option,
     drafter_option,
@@ -101,7 +100,7 @@ def main(config: DecodeBenchmark) -> None:
         way(prompts[0])
     speed = {name: np.zeros(len(prompts)) for name in ways}
     outcomes: dict[str, list[Outcome]] = {name: [] for name in ways}
-    for index, ids in enumerate(track(prompts, "decode", console=Console(stderr=True))):
+    for index, ids in enumerate(track(prompts, "decode", console=open_messages())):
         for name in rng.permutation(list(ways)):
             began = time.perf_counter()
             outcome = ways[name](ids)
@@ -191,7 +190,7 @@ def report(
         for name, done in outcomes.items()
     }
     machine = provenance()
-    console = Console(stderr=config.json == "-")
+    console = open_console(config.json)
     title = f"{machine['cpu']}, {machine['threads']} threads, {config.dtype}"
     console.print(_ways_table(title, ways))
     table = Table("ratio of tokens per second", "median [95%]")

@@ -27,11 +27,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from blockpilot_rl.cli.console import run
+from blockpilot_rl.cli.console import open_console, open_messages, run
 from blockpilot_rl.cli.flags import (
     device_option,
     drafter_option,
@@ -164,7 +163,7 @@ def main(config: ExactnessBenchmark) -> int:
     }
     path = None if config.json is None else Path(config.json).with_suffix(".jsonl")
     journal = Journal(path, description)
-    with Progress(console=Console(stderr=True)) as progress:
+    with Progress(console=open_messages()) as progress:
         task = progress.add_task("decode", total=len(prompts))
         for prompt in prompts:
             if prompt.id not in journal.results:
@@ -297,7 +296,7 @@ def summarise(results: dict[str, Any], sizes: Sequence[int]) -> dict[str, Any]:
 
 def show(report: dict[str, Any]) -> None:
     """Print the counts."""
-    console = Console()
+    console = open_console()
     table = Table(title=f"texts equal to plain decoding, of {report['prompts']}")
     table.add_column("temperature")
     for size in next(iter(report["equal"].values())):

@@ -13,10 +13,9 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-from rich.console import Console
 from rich.progress import track
 
-from blockpilot_rl.cli.console import open_console, render, run
+from blockpilot_rl.cli.console import open_console, open_messages, render, run
 from blockpilot_rl.cli.flags import (
     device_option,
     drafter_option,
@@ -102,7 +101,7 @@ def main(config: PolicyBenchmark) -> None:
     decoder.warm_up(sizes, sampling=config.sampling(config.seed))
     rng = np.random.default_rng(config.seed)
     done: dict[str, list[Generation]] = {name: [] for name in ways}
-    for prompt in track(prompts, "decode", console=Console(stderr=True)):
+    for prompt in track(prompts, "decode", console=open_messages()):
         texts = decode(decoder, prompt, ways, config, rng)
         # A text that ended with its first token, which is prefill's, has nothing to time.
         if min(len(text.tokens) for text in texts.values()) > 1:

@@ -18,14 +18,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from blockpilot_rl.cli.console import run
+from blockpilot_rl.cli.console import open_console, open_messages, run
 from blockpilot_rl.cli.flags import (
     device_option,
     dtype_option,
@@ -114,7 +113,7 @@ def main(config: ProfileBenchmark) -> None:
         "config": config,
         "machine": provenance(),
     }
-    Console(stderr=config.json == "-").print(table_of(report))
+    open_console(config.json).print(table_of(report))
     if config.json is not None:
         write_json(config.json, report)
 
@@ -188,7 +187,7 @@ def time_passes(
     rng = np.random.default_rng(config.seed)
     cells = [(index, size) for index, passes in enumerate(ways) for size in passes]
     seconds: dict[tuple[int, int], list[float]] = {cell: [] for cell in cells}
-    for _ in track(range(config.repeats), "time", console=Console(stderr=True)):
+    for _ in track(range(config.repeats), "time", console=open_messages()):
         for index, size in rng.permutation(cells).tolist():
             began = time.perf_counter()
             ways[index][size]()

@@ -15,14 +15,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from scipy.stats import bootstrap
 
-from blockpilot_rl.cli.lists import whole_numbers
-from blockpilot_rl.cli.pair_flags import device_arg, drafter_arg, dtype_arg, target_arg
-from blockpilot_rl.cli.parsing import arg, run
+from blockpilot_rl.cli.console import open_console, open_messages, run
+from blockpilot_rl.cli.flags import (
+    device_option,
+    drafter_option,
+    dtype_option,
+    target_option,
+    whole_numbers,
+)
 from blockpilot_rl.decoding.batched import continue_batch
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.generation import Generation
@@ -32,6 +36,7 @@ from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.models.pairs import load_pair
+from blockpilot_rl.options import option
 from blockpilot_rl.prompts import builtin_suite
 from blockpilot_rl.provenance import provenance
 
@@ -43,17 +48,17 @@ WAYS = (DECODED, "trajectories", "trace")
 class ReplayBenchmark:
     """Compare replay with decoding every block size, on test prompts of the built-in suite."""
 
-    prompts: int = arg(16, help="test prompts")
-    batch: int = arg(8, help="prompts that are answered and replayed together")
-    max_new_tokens: int = arg(64, help="budget of each text")
-    arms: str = arg(",".join(map(str, DEFAULT_ARMS)), metavar="1,B,…", help="block sizes")
-    temperature: float = arg(0.0, help="0 is greedy")
-    dtype: str = dtype_arg("float32")
-    device: str = device_arg()
-    target: str | None = target_arg()
-    drafter: str | None = drafter_arg()
-    seed: int = arg(0, help="random seed of the order within a batch, and of sampling")
-    json: str | None = arg(None, nargs="?", const="-", metavar="FILE", help="write a record")
+    prompts: int = option(16, help="test prompts")
+    batch: int = option(8, help="prompts that are answered and replayed together")
+    max_new_tokens: int = option(64, help="budget of each text")
+    arms: str = option(",".join(map(str, DEFAULT_ARMS)), metavar="1,B,…", help="block sizes")
+    temperature: float = option(0.0, help="0 is greedy")
+    dtype: str = dtype_option("float32")
+    device: str = device_option()
+    target: str | None = target_option()
+    drafter: str | None = drafter_option()
+    seed: int = option(0, help="random seed of the order within a batch, and of sampling")
+    json: str | None = option(None, nargs="?", const="-", metavar="FILE", help="write a record")
 
     def __post_init__(self) -> None:
         """Check the ranges.
@@ -115,9 +120,7 @@ def main(config: ReplayBenchmark) -> None:
     decoder.warm_up(arms, sampling=config.sampling())
     time_batch(decoder, prompts[:1], arms, 8, config.sampling(), rng)
     timings: list[Timing] = []
-    for first in track(
-        range(0, len(prompts), config.batch), "batches", console=Console(stderr=True)
-    ):
+    for first in track(range(0, len(prompts), config.batch), "batches", console=open_messages()):
         batch = prompts[first : first + config.batch]
         timings += time_batch(decoder, batch, arms, config.max_new_tokens, config.sampling(), rng)
     report(config, timings, len(arms))
@@ -222,7 +225,7 @@ def report(config: ReplayBenchmark, timings: Sequence[Timing], arms: int) -> Non
     for label, (value, low, high) in ratios.items():
         table.add_row(label, f"{value:.1f} [{low:.1f}, {high:.1f}]")
     equal, total = sum(item.equal for item in timings), arms * len(timings)
-    console = Console(stderr=config.json == "-")
+    console = open_console(config.json)
     console.print(table)
     console.print(f"replay equals real decoding in {equal} of {total} prompts × block sizes")
     if config.json is not None:

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 import blockpilot_rl.envs  # noqa: F401
 from blockpilot_rl.agents import make_agent
-from blockpilot_rl.cli.console import run
+from blockpilot_rl.cli.console import open_console, open_messages, run
 from blockpilot_rl.envs.block_size import BlockSizeEnv
 from blockpilot_rl.envs.vector import BlockSizeVecEnv
 from blockpilot_rl.errors import BlockPilotError
@@ -71,7 +70,7 @@ def main(config: TrainingBenchmark) -> None:
     sweep = Sweep.load(config.sweep).default_rows()
     ways = make_ways(sweep, config.envs)
     rng = np.random.default_rng(config.seed)
-    console = Console(stderr=True)
+    console = open_messages()
     speed = {name: np.zeros(config.rounds) for name in ways}
     for step in ways.values():
         take(step, rng.integers(len(sweep.arms), size=(2, config.envs)))
@@ -147,7 +146,7 @@ def report(
                 "machine": machine,
             },
         )
-    console = Console(stderr=config.json == "-", highlight=False)
+    console = open_console(config.json)
     table = Table(title=f"{machine['cpu']}, {machine['threads']} threads, {config.envs} at a time")
     for column in ("environment", "steps/s", "ratio [95%]"):
         table.add_column(column, justify="left" if column == "environment" else "right")

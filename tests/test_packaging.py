@@ -182,3 +182,16 @@ def test_a_script_runs_its_command():
         check=True,
     )
     assert result.stdout.startswith("usage: blockpilot generate ")
+
+
+@pytest.mark.parametrize("package", FOLDERS)
+def test_no_message_names_a_file_of_the_checkout(package):
+    """The wheel has no folder `scripts`; messages name `blockpilot COMMAND` instead."""
+    wrong = [
+        f"{file.relative_to(CHECKOUT)}:{number}"
+        for file in FOLDERS[package].rglob("*")
+        if file.suffix in (".py", ".md", ".yml", ".jinja")
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1)
+        if "scripts/" in line or ".py --" in line
+    ]
+    assert not wrong

@@ -1,1 +1,1 @@
-"""The `blockpilot` command; the files in `scripts/` call into it."""
+"""The `blockpilot` command; each module is one command."""

@@ -126,12 +126,6 @@ def open_messages() -> Console:
     return _Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
-def add_bar(progress: Progress, name: str, total: int | None = None) -> Callable[[int, int], None]:
-    """Add a bar, which the returned function moves: it takes what is done and the total."""
-    task = progress.add_task(name, total=total)
-    return lambda done, total: progress.update(task, completed=done, total=total)
-
-
 @contextmanager
 def show_progress(console: Console, enabled: bool | None = None) -> Iterator[ProgressCallback]:
     """Show progress: a bar per unfinished task on a terminal, elsewhere a line now and then.

@@ -9,7 +9,6 @@ from typing import Any, TextIO
 
 from blockpilot_rl.cli.console import command
 from blockpilot_rl.cli.flags import (
-    assignments,
     device_option,
     drafter_option,
     dtype_option,
@@ -46,11 +45,8 @@ class GenerateConfig:
     drafter: str | None = drafter_option()
     dtype: str = dtype_option("float32")
     device: str = device_option()
-    template: list[str] = option(
-        default_factory=list,
-        nargs="+",
-        metavar="KEY:VALUE",
-        help="options of the chat template, such as enable_thinking:false",
+    template: dict[str, Any] = option(
+        default_factory=dict, help="options of the chat template, such as enable_thinking:false"
     )
     max_new_tokens: int = option(128, minimum=1, help="budget, the first token included")
     temperature: float = option(0.0, help="0 is greedy")
@@ -82,9 +78,7 @@ class GenerateConfig:
             )
         if self.json not in (None, "-") and Path(self.json).is_dir():
             raise BlockPilotError(f"--json {self.json} is a folder; name a file")
-        # Both check their own values.
         self.sampling()
-        assignments(self.template, "--template")
 
     def sampling(self) -> Sampling:
         """How tokens are chosen."""
@@ -132,7 +126,7 @@ def generate(config: GenerateConfig) -> None:
         config.dtype,
         config.device,
         with_drafter=not alone,
-        template=assignments(config.template, "--template"),
+        template=config.template,
     )
     # Standard output holds either the text or the record, so that each can be piped.
     echo = Echo(pair, sys.stderr if config.json == "-" else sys.stdout)

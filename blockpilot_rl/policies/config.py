@@ -60,7 +60,7 @@ class PolicyConfig:
         if self.policy_version != POLICY_VERSION:
             raise BlockPilotError(
                 f"policy has version {self.policy_version}, this release reads {POLICY_VERSION}; "
-                "export it again with scripts/export_policy.py"
+                "export it again with `blockpilot export-policy`"
             )
         if not self.arms or any(arm < 1 for arm in self.arms):
             raise BlockPilotError(f"policy arms {list(self.arms)} must be positive block sizes")

@@ -296,7 +296,7 @@ def _resolve(name: str | Path) -> Path:
         return BUNDLED_POLICY
     if folder.is_absolute() or str(name).count("/") != 1 or str(name).startswith("."):
         raise BlockPilotError(
-            f"no policy at {str(name)!r}; export one with scripts/export_policy.py RUN --out DIR"
+            f"no policy at {str(name)!r}; export one with `blockpilot export-policy RUN --out DIR`"
         )
     try:
         return Path(snapshot_download(str(name)))

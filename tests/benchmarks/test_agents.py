@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from blockpilot_rl.agents import load_agent
-from blockpilot_rl.cli.parsing import run
+from blockpilot_rl.cli.console import run
 from tests import benchmark_scripts
 from tests.synthetic import ARMS, synthetic_table
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from blockpilot_rl.cli.parsing import run
+from blockpilot_rl.cli.console import run
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.policies.config import PolicyConfig

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from blockpilot_rl.cli.parsing import run
+from blockpilot_rl.cli.console import run
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.models.pairs import load_pair
 from tests import benchmark_scripts

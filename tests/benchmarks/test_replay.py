@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from blockpilot_rl.cli.parsing import run
+from blockpilot_rl.cli.console import run
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.sampling import GREEDY, Sampling
 from tests import benchmark_scripts

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from blockpilot_rl.cli.parsing import parse
+from blockpilot_rl.cli.flags import parse
 from blockpilot_rl.cli.prompt_flags import LabelledPromptFlags
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import load_pair

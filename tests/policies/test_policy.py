@@ -262,7 +262,9 @@ def test_missing_files(saved, tmp_path):
     with pytest.raises(BlockPilotError, match=r"README\.md' is a file; name the folder"):
         BlockSizePolicy.from_pretrained(saved / "README.md")
     for name in (tmp_path / "nowhere", "nowhere", "./nowhere", "a/b/c"):
-        with pytest.raises(BlockPilotError, match=r"no policy at .*export_policy\.py RUN --out"):
+        with pytest.raises(
+            BlockPilotError, match=r"no policy at .*blockpilot export-policy RUN --out"
+        ):
             BlockSizePolicy.from_pretrained(name)
 
 
