@@ -217,4 +217,26 @@ def _save(
             progress,
         )
         write_json(partial / "acceptance.json", {**report, "recipe": recipe})
+        (partial / "README.md").write_text(_card(pair, report), encoding="utf-8")
     return report
+
+
+def _card(pair: Pair, report: dict[str, Any]) -> str:
+    """Write the model card of a drafter."""
+    assert pair.drafter is not None
+    config, measured = pair.drafter.config, report["acceptance_length"]["all"]
+    return f"""---
+library_name: blockpilot-rl
+tags: [speculative-decoding, dflash]
+---
+# DFlash drafter for {pair.target_name}
+
+- {config.num_hidden_layers} layers, block size {config.block_size}, a draft vocabulary of
+  {config.draft_vocab_size or config.vocab_size} tokens.
+- It reads the target layers {config.target_layer_ids}.
+- Trained length: {config.trained_length} tokens. Longer prompts are decoded correctly, but fewer
+  drafts are accepted.
+- Acceptance length on {measured["prompts"]:.0f} held-out prompts: {measured["pooled"]:.2f} pooled,
+  {measured["per_prompt"]:.2f} per prompt (block size {report["block_size"]}, {report["dtype"]}).
+  `acceptance.json` has the groups and the recipe.
+"""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 
@@ -86,6 +87,20 @@ def test_reports_acceptance_in_real_decoding(target, finished):
     assert report["fingerprint"] == pair.fingerprint
     assert report["recipe"]["steps"] == 5
     assert report["provenance"]["command"]
+
+
+def test_config_and_card_record_the_trained_length(target, finished):
+    """The longest prompt with its answer; it is not part of the fingerprint."""
+    pair = load_pair(target, finished / "drafter")
+    prompts = [
+        pair.encode(prompt.chat()).shape[1] for prompt in builtin_suite(70, splits=["drafter"])
+    ]
+    assert pair.trained_length == max(prompts) + 6
+    card = (finished / "drafter" / "README.md").read_text(encoding="utf-8")
+    assert f"Trained length: {pair.trained_length} tokens" in card
+    before = pair.fingerprint
+    pair.drafter.config.dflash_config["trained_length"] = 7
+    assert dataclasses.replace(pair).fingerprint == before
 
 
 def test_leaves_curves(finished):

@@ -247,7 +247,7 @@ def test_forgotten_noise_is_computed_again() -> None:
 
 @pytest.mark.parametrize("block_size", [1, 2, 8])
 @pytest.mark.parametrize("draft", ["shared", "argmax"])
-def test_no_more_noise_is_held_than_a_block_needs(
+def test_only_the_noise_of_one_block_is_kept(
     trained: Pair, block_size: int, draft: Literal["shared", "argmax"]
 ) -> None:
     """At a vocabulary of 151,936 the noise of a text of 2048 tokens would be 1.2 GB."""
@@ -272,14 +272,14 @@ def test_a_prompt_sampled_twice_gives_the_same_text(trained: Pair, corrected: Pa
             assert (again.tokens, again.accepted) == (expected[0].tokens, alone.accepted)
 
 
-def test_noise_is_the_same_wherever_it_was_asked_for_before() -> None:
+def test_noise_does_not_depend_on_earlier_requests() -> None:
     sampler, device = Sampler(Sampling(1.0, seed=3), 10), torch.device("cpu")
     for position, n in ((4, 3), (5, 2), (6, 3), (6, 1), (9, 2), (20, 2), (7, 4), (1, 30)):
         expected = noise_at(3, *range(position, position + n), size=10)
         assert torch.equal(sampler.noise(position, n, device), expected)
 
 
-def test_noise_that_is_held_is_neither_made_nor_copied_again() -> None:
+def test_noise_that_is_kept_is_not_computed_or_copied_again() -> None:
     sampler = Sampler(Sampling(1.0, seed=3), 100)
     block, part = (sampler.noise(*place, torch.device("cpu")) for place in ((4, 6), (5, 3)))
     assert part.data_ptr() == block[1:].data_ptr()

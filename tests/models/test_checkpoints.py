@@ -27,7 +27,7 @@ def rewritten(folder, copy, change):
     return copy
 
 
-def test_what_was_saved_is_loaded(tiny):
+def test_a_saved_drafter_loads_unchanged(tiny):
     original, loaded = tiny_drafter().state_dict(), load_drafter(tiny[1]).state_dict()
     assert original.keys() == loaded.keys()
     assert all(torch.equal(original[name], loaded[name]) for name in original)
@@ -35,7 +35,7 @@ def test_what_was_saved_is_loaded(tiny):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_dtypes_are_kept_or_given(tmp_path, dtype):
+def test_the_dtype_is_kept_unless_one_is_given(tmp_path, dtype):
     """A wrong cast silently makes acceptance zero (bstnxbt/dflash-mlx#60)."""
     drafter = tiny_drafter(draft_vocab_size=3)
     drafter.d2t.copy_(torch.tensor([300, 400, 500]))
@@ -90,7 +90,7 @@ def test_a_reduced_vocabulary_needs_its_map(tiny, tmp_path):
         load_drafter(folder)
 
 
-def test_what_means_plain_dflash_may_be_stated(tiny, tmp_path):
+def test_settings_of_plain_dflash_can_be_stated(tiny, tmp_path):
     plain = {"causal": None, "use_aux_hidden_state": True, "output_multiplier": 1.0}
     folder = variant(
         tiny[1], tmp_path / "drafter", sample_from_anchor=False, dflash_config={**IDS, **plain}
@@ -101,7 +101,7 @@ def test_what_means_plain_dflash_may_be_stated(tiny, tmp_path):
 
 
 @pytest.mark.parametrize("module", ["embed_tokens", "lm_head"])
-def test_modules_of_its_own_show_in_the_tensors(tiny, tmp_path, module):
+def test_own_modules_are_found_by_their_tensors(tiny, tmp_path, module):
     """vllm-project/vllm#53662: checkpoints have embeddings, a head, both or neither."""
     table = torch.randn(64, 32, generator=torch.Generator().manual_seed(0))
     folder = rewritten(
@@ -187,14 +187,14 @@ def test_a_folder_without_a_config(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["./nowhere", "/nowhere", "a/b/c", "weights.bin"])
-def test_what_is_neither_folder_nor_hub_id(tmp_path, monkeypatch, name):
+def test_a_name_that_is_neither_a_folder_nor_a_hub_id(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "weights.bin").write_bytes(b"a file")
     with pytest.raises(BlockPilotError, match=f"drafter '{name}' is neither a folder nor a hub id"):
         resolve_checkpoint(name, "drafter")
 
 
-def test_what_no_hub_id_can_be():
+def test_a_name_that_cannot_be_a_hub_id():
     with pytest.raises(BlockPilotError, match="'owner/na me' is not a hub id"):
         resolve_checkpoint("owner/na me", "target")
 
@@ -241,7 +241,7 @@ def test_a_pair_by_its_hub_ids(tiny, tmp_path, monkeypatch):
 
 
 def test_a_target_without_an_owner_and_without_safetensors(tiny, tmp_path, monkeypatch):
-    """Old repositories are such: an id like `gpt2`, and weights in `pytorch_model.bin` alone."""
+    """As in old repositories: an id like `gpt2`, and all weights in `pytorch_model.bin`."""
     cached(monkeypatch, tmp_path, drafter=tiny[1])
     weights = snapshot(tmp_path / "models--old", tiny[0]) / "model.safetensors"
     torch.save(load_file(weights), weights.with_name("pytorch_model.bin"))
@@ -267,8 +267,10 @@ def test_a_target_without_an_owner_and_without_safetensors(tiny, tmp_path, monke
         ("target", "model.safetensors", "tokenizer.model", True),
     ],
 )
-def test_files_that_a_repository_is_asked_for(tmp_path, monkeypatch, kind, weights, file, wanted):
-    """The cache knows the repository's list of files: one that is wanted is missing there."""
+def test_which_files_of_a_repository_are_downloaded(
+    tmp_path, monkeypatch, kind, weights, file, wanted
+):
+    """The cache has the list of files; a file that is wanted is missing there."""
     folder = tmp_path / "folder"
     folder.mkdir()
     for name in ["config.json"] + ([] if weights is None else [weights]):
@@ -396,7 +398,7 @@ def test_a_config_as_z_lab_writes_it(tiny, tmp_path, spelled, expected):
         "layers.0.self_attn.q_norm.weight",
     ],
 )
-def test_weights_that_are_no_numbers_are_named(tiny, tmp_path, name, value):
+def test_nan_and_infinite_weights_of_a_drafter_are_named(tiny, tmp_path, name, value):
     def change(tensors):
         tensors[name].flatten()[-1] = value
 
@@ -406,7 +408,7 @@ def test_weights_that_are_no_numbers_are_named(tiny, tmp_path, name, value):
 
 
 @pytest.mark.parametrize("name", ["model.norm.weight", "model.layers.2.self_attn.v_proj.weight"])
-def test_weights_of_a_target_that_are_no_numbers_are_named(tiny, tmp_path, name):
+def test_nan_weights_of_a_target_are_named(tiny, tmp_path, name):
     folder = rewritten(tiny[0], tmp_path / "target", lambda tensors: tensors[name].fill_(math.nan))
     with pytest.raises(BlockPilotError, match=f"target .*tensor {name} holds .* NaN or infinite"):
         load_pair(folder, tiny[1])
@@ -461,7 +463,7 @@ def test_sizes_in_a_config_are_compared_before_anything_is_allocated(
 @pytest.mark.parametrize(
     "how", ["prefix", "pytorch", "old pytorch", "no architectures", "everything"]
 )
-def test_what_other_tools_write_is_read(tiny, tmp_path, how):
+def test_checkpoints_of_other_tools_are_read(tiny, tmp_path, how):
     """A prefix of all tensors, PyTorch's own files, and configs without an architecture."""
     changes = {"architectures": None} if how in ("no architectures", "everything") else {}
     folder = variant(tiny[1], tmp_path / "drafter", **changes)
@@ -503,7 +505,7 @@ def test_pytorch_files_run_no_code(tiny, tmp_path, monkeypatch):
         ({"is_causal": False}, {"is_causal": False, "causal": False}, False),
     ],
 )
-def test_causality_may_be_stated_anywhere(tiny, tmp_path, outer, inner, causal):
+def test_causality_can_be_stated_at_every_place(tiny, tmp_path, outer, inner, causal):
     folder = variant(tiny[1], tmp_path / "drafter", dflash_config={**IDS, **inner}, **outer)
     drafter = load_drafter(folder)
     assert [layer.self_attn.is_causal for layer in drafter.layers] == [causal, causal]
@@ -517,7 +519,7 @@ def test_causality_may_be_stated_anywhere(tiny, tmp_path, outer, inner, causal):
         {"final_logit_softcapping": 0, "output_multiplier": 1.0, "input_embedding_scale": 1},
     ],
 )
-def test_scales_that_change_nothing_may_be_stated(tiny, tmp_path, stated):
+def test_scales_without_effect_can_be_stated(tiny, tmp_path, stated):
     folder = variant(tiny[1], tmp_path / "drafter", dflash_config={**IDS, **stated})
     logits = torch.randn(2, 64, generator=torch.Generator().manual_seed(0))
     assert torch.equal(load_drafter(folder).scale_logits(logits), logits)

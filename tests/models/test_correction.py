@@ -40,15 +40,15 @@ def test_save_and_load(tmp_path):
         assert torch.equal(loaded.state_dict()[name], tensor)
 
 
-def test_transformers_own_loader_takes_it_too(tmp_path):
+def test_the_loader_of_transformers_reads_it_too(tmp_path):
     drafter = random_correction(tiny_drafter(dflash_config={**SETTINGS, "correction_rank": 4}))
     drafter.save_pretrained(tmp_path / "whole")
     loaded = DFlashDraftModel.from_pretrained(tmp_path / "whole")
     assert torch.equal(loaded.correction.output.weight, drafter.correction.output.weight)
 
 
-def test_tensors_that_lack_are_not_made_up(tmp_path):
-    """Random corrections would spoil every draft; none is what an untrained head gives."""
+def test_missing_tensors_are_not_initialised(tmp_path):
+    """Random corrections would spoil every draft, so an untrained head makes none."""
     tiny_drafter().save_pretrained(tmp_path / "plain")
     settings = {**SETTINGS, "correction_rank": 4}
     folder = variant(tmp_path / "plain", tmp_path / "lacking", dflash_config=settings)
@@ -74,6 +74,6 @@ def test_a_head_that_the_config_does_not_name_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("rank", [0, -1, 2.5, "8", True])
-def test_a_rank_that_is_none_is_refused(rank):
+def test_an_invalid_rank_is_refused(rank):
     with pytest.raises(BlockPilotError, match="correction_rank"):
         tiny_drafter(dflash_config={**SETTINGS, "correction_rank": rank})

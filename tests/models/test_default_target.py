@@ -37,7 +37,7 @@ def wheel(tmp_path, monkeypatch):
     return gguf
 
 
-def test_a_missing_wheel_names_the_cure(cache, monkeypatch):
+def test_a_missing_wheel_names_the_fix(cache, monkeypatch):
     monkeypatch.setattr(default_target, "DISTRIBUTION", "no-such-wheel-anywhere")
     with pytest.raises(BlockPilotError) as refused:
         default_target_folder()

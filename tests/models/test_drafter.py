@@ -56,7 +56,7 @@ def test_both_spellings_of_rope_theta_mean_the_same(tiny, tmp_path, theta):
 
 
 def test_without_context_it_is_a_bidirectional_qwen3():
-    """The layers are Qwen3's, looking both ways: an implementation that is not ours agrees."""
+    """The layers are bidirectional layers of Qwen3, as another implementation computes them."""
     drafter = tiny_drafter()
     shared = Qwen3Config().to_dict().keys() - {"model_type", "architectures", "dtype"}
     settings = {key: getattr(drafter.config, key) for key in shared if hasattr(drafter.config, key)}
@@ -82,7 +82,7 @@ def test_context_in_pieces_equals_context_at_once():
     torch.testing.assert_close(result, hidden(drafter, noise, context), atol=1e-5, rtol=1e-5)
 
 
-def test_the_block_looks_both_ways():
+def test_a_block_sees_earlier_and_later_positions():
     drafter, (noise, context) = tiny_drafter(), noise_and_context()
     changed = noise.clone()
     changed[:, -1] += 1
@@ -159,7 +159,7 @@ def test_sliding_window_sees_only_what_is_near(causal):
     ],
 )
 def test_which_positions_of_a_block_see_which(changes, second, last):
-    """Layers with a window see nothing ahead unless the config says so (vllm-project/vllm#46104).
+    """Windowed layers see no later positions unless the config says so (vllm-project/vllm#46104).
 
     z-lab's reference and speculators' training have the same default.
     """
@@ -169,7 +169,7 @@ def test_which_positions_of_a_block_see_which(changes, second, last):
 
 
 def test_a_window_counts_positions_not_slots():
-    """Several blocks share a row, as in training, and see what each would see alone."""
+    """Several blocks in a row, as in training, see the same as each block alone."""
     drafter, (noise, context) = tiny_drafter(**WINDOW), noise_and_context(block=3)
     blocks = torch.cat([noise, noise.flip(1)], dim=1)
     starts = (2, 5)
@@ -187,7 +187,7 @@ def test_a_window_counts_positions_not_slots():
 
 
 def test_a_window_with_the_cache_of_transformers_generation():
-    """That cache drops what the window has left behind."""
+    """This cache drops positions that the window has passed."""
     drafter, (noise, context) = tiny_drafter(**WINDOW), noise_and_context()
     cache = DynamicCache(config=drafter.config)
     cache.activate_past_recording()

@@ -20,7 +20,7 @@ IDS = {"mask_token_id": MASK, "target_layer_ids": [0, 2]}
         ({"block_size": 8, **IDS}, {**IDS, "block_size": 8}),
     ],
 )
-def test_settings_may_stand_outside_or_inside(tiny, tmp_path, outer, inner):
+def test_settings_can_be_outside_or_inside_dflash_config(tiny, tmp_path, outer, inner):
     folder = variant(tiny[1], tmp_path / "drafter", **{**outer, "dflash_config": inner})
     ours, theirs = (load_drafter(path).config.to_dict() for path in (folder, tiny[1]))
     assert {**ours, "_name_or_path": ""} == {**theirs, "_name_or_path": ""}
@@ -68,7 +68,7 @@ def test_default_layer_ids_round_half_to_even(target_layers, draft_layers, ids):
         ({"block_size": "x"}, "'x' must be a whole number"),
     ],
 )
-def test_what_drafting_depends_on_is_checked(changes, message):
+def test_required_settings_are_checked(changes, message):
     """The last layer's output is normalised (vllm-project/speculators#705); pad and eos are text.
 
     A mask id that occurs in text makes acceptance collapse (NVIDIA-NeMo/Automodel#2461).

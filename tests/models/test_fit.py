@@ -43,7 +43,7 @@ def test_a_drafter_of_another_target_is_refused(tiny, tmp_path, changes, message
 
 @pytest.mark.parametrize("name", ["eos_token", "pad_token"])
 def test_a_mask_that_the_tokenizer_alone_calls_special_is_refused(tiny, tmp_path, name):
-    """Its eos stops texts too, so a mask there would be a word of the text."""
+    """Its end-of-text token stops texts too, so it cannot be a mask."""
     target = shutil.copytree(tiny[0], tmp_path / "target")
     tokenizer = tiny_tokenizer()
     setattr(tokenizer, name, tokenizer.convert_ids_to_tokens(60))

@@ -18,7 +18,7 @@ from tests.tiny_pair import MASK, STOP, encode, tiny_drafter, tiny_pair, tiny_ta
 IDS = {"mask_token_id": MASK, "target_layer_ids": [0, 2]}
 
 
-def test_a_pair_knows_itself(tiny):
+def test_a_pair_describes_itself(tiny):
     pair = load_pair(*tiny)
     assert (pair.target_name, pair.drafter_name) == ("target", "drafter")
     assert (pair.dtype, pair.device.type, pair.block_size) == (torch.float32, "cpu", 8)
@@ -125,7 +125,7 @@ def test_a_target_that_lacks_tensors_is_not_filled_with_noise(tiny, tmp_path):
 
 @pytest.mark.parametrize("device", ["gpu7", "cuda:99", "meta"])
 def test_a_device_that_is_not_there(tiny, device):
-    """Said before anything is read, as large models take minutes."""
+    """Reported before anything is read, because large models take minutes."""
     with pytest.raises(BlockPilotError, match=f"models cannot run on {device}: ") as refused:
         load_pair(*tiny, device=device)
     assert "\n" not in str(refused.value)
@@ -143,7 +143,7 @@ def test_gguf_files_that_are_missing_or_broken(tiny, tmp_path, monkeypatch):
 
 
 def test_a_gguf_file_is_a_target(tiny, tmp_path, monkeypatch):
-    """It is converted once, to bfloat16; the second load needs the converted folder alone."""
+    """It is converted once, to bfloat16; the second load needs only the converted folder."""
     monkeypatch.setenv("BLOCKPILOT_CACHE", str(tmp_path / "cache"))
     model = tiny_target(bos_token_id=0).bfloat16()
     file = write_gguf(tmp_path / "Tiny.gguf", model)
@@ -218,7 +218,7 @@ def test_prompts_are_rendered_with_the_template(tmp_path):
 
 
 def test_template_options_belong_to_the_pair(tiny, tmp_path):
-    """Thinking or not changes acceptance (z-lab/dflash#133), so records repeat the options."""
+    """Thinking changes acceptance (z-lab/dflash#133), so records store the options."""
     folder = shutil.copytree(tiny[0], tmp_path / "target")
     rendered = "{{ messages[0]['content'] }}{% if not enable_thinking %}.{% endif %}{{ tail }}"
     (folder / "chat_template.jinja").write_text(rendered, encoding="utf-8")

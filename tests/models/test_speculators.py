@@ -65,7 +65,7 @@ IDS = torch.tensor([2, 5, 6, 40, 63])
 
 
 def random_tensors(bias: bool = False, rows: int = 64) -> dict[str, torch.Tensor]:
-    """What a checkpoint holds, by the format's names."""
+    """The tensors of a checkpoint, with the names of the format."""
     generator = torch.Generator().manual_seed(0)
     shapes: dict[str, tuple[int, ...]] = {
         "embed_tokens.weight": (64, HIDDEN),
@@ -108,7 +108,7 @@ def write(folder, tensors, layers=None, **changes):
 
 
 def reference(tensors, config, features, anchor, block=8):
-    """Draft logits from the format's definition alone: one block behind its context."""
+    """Draft logits of one block after its context, from the definition of the format."""
     kinds = config.get("layer_types") or ["full_attention"] * 2
     window = config.get("sliding_window")
     eps = config.get("rms_norm_eps", 1e-6)
@@ -185,8 +185,8 @@ VARIANTS = {
 
 @pytest.mark.parametrize("name", VARIANTS)
 @torch.inference_mode()
-def test_logits_are_those_of_the_format(tiny, tmp_path, name):
-    """Through modules and through the lean pass, with embeddings and a head of its own."""
+def test_logits_follow_the_definition_of_the_format(tiny, tmp_path, name):
+    """In the modules and in the lean pass, with its own embeddings and head."""
     layers, changes = VARIANTS[name]
     rows = changes.get("draft_vocab_size", 64)
     tensors = random_tensors("attention_bias" in layers, rows)
@@ -284,15 +284,15 @@ def test_decoding_accepts_as_much_as_in_the_other_layout(trained, translated, ti
         ({"draft_vocab_size": 5}, r"missing tensors \['d2t'\]"),
     ],
 )
-def test_what_cannot_be_expressed_is_refused_by_name(tmp_path, changes, message):
+def test_unsupported_settings_are_refused_by_name(tmp_path, changes, message):
     folder = write(tmp_path / "drafter", random_tensors(), **changes)
     with pytest.raises(BlockPilotError, match=message) as refused:
         load_drafter(folder)
     assert "\n" not in str(refused.value)
 
 
-def test_what_changes_nothing_may_be_stated(tmp_path):
-    """Notes, training's settings, what is off, and what the layers' config says as well."""
+def test_settings_without_effect_can_be_stated(tmp_path):
+    """Notes, training settings, disabled options, and repetitions of the config of the layers."""
     notes = {"max_anchors": 256, "transformers_version": "5.10.2", "torch_dtype": "bfloat16"}
     plain = {"projector_type": "dflash", "shift_label": False, "gru_hidden_dim": 1024}
     others = {"has_no_defaults_at_init": False, "new_setting": None, "vocab_size": 64}
@@ -309,14 +309,14 @@ def test_vocabulary_maps_must_agree(tmp_path):
         load_drafter(folder)
 
 
-def test_maps_of_the_whole_vocabulary_say_nothing(tmp_path):
+def test_maps_of_the_whole_vocabulary_are_ignored(tmp_path):
     maps = {"d2t": torch.zeros(64, dtype=torch.long), "t2d": torch.ones(64, dtype=torch.bool)}
     drafter = load_drafter(write(tmp_path / "drafter", {**random_tensors(), **maps}))
     assert drafter.draft_token_ids is None
 
 
 @pytest.mark.parametrize("module", ["embed_tokens", "lm_head"])
-def test_what_the_checkpoint_leaves_out_is_the_targets(tmp_path, module):
+def test_modules_that_the_checkpoint_lacks_are_the_targets(tmp_path, module):
     tensors = random_tensors()
     del tensors[f"{module}.weight"]
     drafter = load_drafter(write(tmp_path / "drafter", tensors))

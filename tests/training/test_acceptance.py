@@ -32,8 +32,8 @@ FRAME = pd.DataFrame(
 )
 
 
-def test_it_is_what_real_decoding_accepts(trained):
-    """Good training accuracy can go with poor acceptance (sgl-project/SpecForge#533)."""
+def test_acceptance_is_measured_in_real_decoding(trained):
+    """Training accuracy can be good and acceptance poor (sgl-project/SpecForge#533)."""
     decoder, seen = Decoder(trained), []
     frame = measure_acceptance(decoder, SUITE, 8, 30, lambda *at: seen.append(at))
     assert seen == [("acceptance", done, 4) for done in (1, 2, 3, 4)]

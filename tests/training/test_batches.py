@@ -32,7 +32,7 @@ def starts(batch: Batch, blocks: int, block_size: int) -> torch.Tensor:
     return batch.position_ids[:, context:].view(-1, blocks, block_size)[:, :, 0]
 
 
-def test_labels_sit_where_their_masks_sit():
+def test_labels_are_at_the_positions_of_their_masks():
     """sgl-project/SpecForge#473 and #472: shifted by one, acceptance was 1.02.
 
     Tokens tell their position, so the label of the mask at position p must be token p.
@@ -98,7 +98,7 @@ def test_sequences_of_different_length_share_a_batch():
     begins = starts(batch, 4, 5)
     assert (begins[0] < 9).all()
     assert torch.equal(batch.anchors[1], 500 + begins[1])
-    # Padding is behind every anchor, so that it is never seen.
+    # Padding comes after every anchor, so no block sees it.
     assert not batch.mask[0, 0, :, 9:38].any()
 
 
@@ -109,7 +109,7 @@ def test_few_anchors_are_repeated_and_many_are_distinct():
     assert len(set(begins)) == 6
 
 
-def test_the_generator_alone_decides():
+def test_batches_depend_on_the_generator_only():
     torch.manual_seed(1)
     before = torch.random.get_rng_state()
     first, again, other = (batch_of(example(6, 30), seed=seed) for seed in (3, 3, 4))

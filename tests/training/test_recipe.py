@@ -203,7 +203,7 @@ def test_tokens_that_cannot_be_drafted(pair, texts):
     assert accuracy.tolist() == [0.0] * 7
 
 
-def test_save_load_continue_equals_unbroken(pair, texts, tmp_path):
+def test_a_resumed_run_equals_an_uninterrupted_one(pair, texts, tmp_path):
     """Bit for bit: weights, optimiser, losses (VowpalWabbit/vowpal_wabbit#2943 was worse)."""
     unbroken = new_trainer(pair, texts)
     losses = [unbroken.train_step() for _ in range(6)]
@@ -220,7 +220,7 @@ def test_save_load_continue_equals_unbroken(pair, texts, tmp_path):
     assert same(second.export().state_dict(), unbroken.export().state_dict())
 
 
-def test_a_run_that_was_killed_goes_on(pair, texts, tmp_path):
+def test_a_run_that_was_killed_resumes(pair, texts, tmp_path):
     unbroken, log = new_trainer(pair, texts), []
     unbroken.run(tmp_path / "unbroken.pt", lambda *entry: log.append(entry))
     assert [step for step, _, _ in log] == list(range(1, 9))
@@ -336,7 +336,7 @@ def test_learning_rate(pair, texts):
     assert rates == pytest.approx([0.1, 0.5, 1.0, 1.0, 0.5, 0.0, 0.0])
 
 
-def test_a_seed_decides_the_weights_and_nothing_else_does(pair, texts):
+def test_initial_weights_depend_on_the_seed_only(pair, texts):
     torch.manual_seed(5)
     before = torch.random.get_rng_state()
     first = new_drafter(pair, texts, MASK, FEW)
@@ -359,7 +359,7 @@ def test_a_new_drafter_has_the_targets_shape(pair, texts):
     assert drafter.draft_token_ids is None
 
 
-def test_the_draft_vocabulary_is_what_the_target_says(pair, texts):
+def test_the_draft_vocabulary_holds_the_most_frequent_tokens(pair, texts):
     stopping = dataclasses.replace(pair, stop_token_ids=(50,))
     drafter = new_drafter(stopping, texts, MASK, dataclasses.replace(FEW, draft_vocab_size=12))
     ids = drafter.draft_token_ids.tolist()
