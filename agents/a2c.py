@@ -17,7 +17,7 @@ class A2CHyperparams(SB3Hyperparams):
 
     Attributes:
         n_steps: Environment steps per update.
-        ent_coef: Weight of the entropy bonus, without which the policy settles too early.
+        ent_coef: Weight of the entropy bonus; without it the policy settles too early.
         vf_coef: Weight of the value loss.
     """
 

@@ -86,6 +86,11 @@ class Agent(ABC, Generic[H]):
         return 0
 
     @property
+    def default_save_freq(self) -> int | None:
+        """Steps between two checkpoints by default; None if the agent takes no steps."""
+        return None
+
+    @property
     def decodes_per_decision(self) -> int:
         """Decodes that one decision costs; 0 if the agent learns from the outcomes of all arms."""
         return 0
@@ -210,7 +215,7 @@ class Agent(ABC, Generic[H]):
         """Write the agent to a folder; `agent.json` is written last and marks it complete.
 
         Raises:
-            BlockPilotError: If the folder cannot be written.
+            BlockPilotError: If the folder cannot be written, or a weight is not finite.
         """
         path = Path(folder)
         with writing(path):
@@ -330,6 +335,7 @@ class Agent(ABC, Generic[H]):
             drafter=problem.drafter,
             template=problem.template,
             algorithm=self.algorithm,
+            trained_on=problem.trained_on,
         )
 
 

@@ -1,4 +1,4 @@
-"""Maximises the expected reward of a softmax policy, known exactly when all arms are recorded."""
+"""Maximises the expected reward of a softmax policy, exact because all arms are recorded."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class ExpectedRewardHyperparams(NetworkHyperparams):
     """Hyperparameters of the expected reward.
 
     Attributes:
-        ent_coef: Weight of the entropy bonus, without which the policy settles on the best fixed
-            size, where the gradient of a softmax vanishes, before it has looked at the states.
+        ent_coef: Weight of the entropy bonus. Without it the policy settles on the best fixed size,
+            where the gradient of a softmax vanishes, before it uses the states.
     """
 
     ent_coef: float
@@ -32,9 +32,9 @@ class ExpectedRewardHyperparams(NetworkHyperparams):
 class ExpectedRewardAgent(NetworkAgent[ExpectedRewardHyperparams]):
     """Ascends Σ_a π(a|x) r(x, a) without sampling an arm.
 
-    This is what policy gradients estimate from one arm per prompt, free of their variance. Unlike
-    the classifier it knows how much every arm loses, and unlike a regression it spends nothing on
-    arms that no prompt should get.
+    Policy gradients estimate the same from one arm per prompt, with variance. Unlike the
+    classifier, the agent uses how much every arm loses; unlike a regression, it spends no capacity
+    on arms that no prompt should get.
     """
 
     algorithm = "expected-reward"

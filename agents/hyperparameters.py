@@ -1,4 +1,4 @@
-"""Hyperparameters: a YAML file per algorithm gives the values, a frozen dataclass checks them."""
+"""Hyperparameters: values from a YAML file per algorithm, checked by a frozen dataclass."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ H = TypeVar("H")
 
 
 def resolve_hyperparams(algorithm: str, kind: type[H], overrides: Mapping[str, Any]) -> H:
-    """Take an algorithm's own hyperparameters and replace some.
+    """Read the default hyperparameters of an algorithm and replace some.
 
     Args:
-        algorithm: Its name, which is also the name of its YAML file.
-        kind: Dataclass of its hyperparameters.
-        overrides: Values to replace; text is read as the field's type.
+        algorithm: Name of the algorithm and of its YAML file.
+        kind: Dataclass of the hyperparameters.
+        overrides: Values to replace; text is converted to the type of the field.
 
     Returns:
         The complete, checked hyperparameters.
@@ -89,14 +89,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise BlockPilotError(f"hyperparameters {path} are not UTF-8 text: {error}") from error
     except BlockPilotError as error:
-        raise BlockPilotError(f"hyperparameters {path}: what it holds {error}") from error
+        raise BlockPilotError(f"hyperparameters {path}: the content {error}") from error
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         raise BlockPilotError(f"hyperparameters {path} must hold `key: value` lines")
     return values
 
 
 def to_dict(hyperparams: Any) -> dict[str, Any]:
-    """Render hyperparameters as values that JSON and YAML have."""
+    """Render hyperparameters as JSON and YAML values."""
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in dataclasses.asdict(hyperparams).items()
@@ -117,7 +117,7 @@ def require_network(hidden: tuple[int, ...], activation: str) -> None:
     """Check the shape of a multilayer perceptron.
 
     Raises:
-        BlockPilotError: If a width is not positive or absurd, or the activation unknown.
+        BlockPilotError: If a width is out of range or the activation is unknown.
     """
     require(all(width >= 1 for width in hidden), "hidden must hold positive widths")
     require(

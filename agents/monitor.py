@@ -1,4 +1,4 @@
-"""What is watched while an agent learns: its choices on the whole validation split."""
+"""Scores of an agent on the whole validation split during training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CURVES = ("reward", "regret", "gap_closed")
 
 @dataclass(frozen=True)
 class Score(MeanSpeedups):
-    """How good some choices are on a sweep.
+    """Scores of choices on a sweep.
 
     Attributes:
         arm_frequencies: Share of prompts given to each block size.
@@ -113,7 +113,7 @@ class Scored(Protocol):
 
 
 class Monitor:
-    """Scores an agent on the validation split as it learns, and keeps the record.
+    """Scores an agent on the validation split during training and keeps the record.
 
     Args:
         log_folder: Where to write TensorBoard events; None writes none.
@@ -126,8 +126,8 @@ class Monitor:
     Attributes:
         log_folder: The same.
         history: Step and score of every evaluation.
-        result: Score of the agent that learning ended with; None before.
-        notes: What a reader of the results must know.
+        result: Score of the final agent; None before training ends.
+        notes: Remarks that a reader of the results must know.
     """
 
     def __init__(
@@ -149,12 +149,12 @@ class Monitor:
         self._writer = None if log_folder is None else SummaryWriter(str(log_folder))
 
     def evaluate(self, agent: Scored, validation: Sweep, step: int, total: int) -> float:
-        """Score the agent as it is now.
+        """Score the current policy of the agent.
 
         Args:
             agent: The agent.
-            validation: The prompts, all of which are walked.
-            step: Steps done, of whatever the algorithm counts.
+            validation: The prompts, which are all scored.
+            step: Steps done, as the algorithm counts them.
             total: Steps planned.
 
         Returns:
@@ -169,14 +169,14 @@ class Monitor:
         return score.reward
 
     def conclude(self, agent: Scored, validation: Sweep, choices: np.ndarray) -> None:
-        """Score the agent that learning ended with; of a closed form it is the whole record.
+        """Score the final agent; for a closed form this is the only score.
 
-        TensorBoard gets the hyperparameters beside this score.
+        TensorBoard shows the hyperparameters with this score.
 
         Args:
             agent: The agent.
             validation: The rows to score it on.
-            choices: Arm indices that it chose for them, without having been fitted to them, `[n]`.
+            choices: Its choices for rows that it was not fitted to, as arm indices, `[n]`.
         """
         self.result = self._score(agent, validation, choices)
         if not self.history:
@@ -197,7 +197,7 @@ class Monitor:
                 self._writer._get_file_writer().add_summary(summary)
 
     def checkpoint(self, agent: Scored, total: int) -> None:
-        """Pass the agent on to be saved while it trains.
+        """Report that the agent can be saved.
 
         Args:
             agent: The agent.
@@ -207,17 +207,18 @@ class Monitor:
             self._on_checkpoint(agent, total)
 
     def scalar(self, name: str, value: float, step: int) -> None:
-        """Write a further number to TensorBoard."""
+        """Write another number to TensorBoard."""
         if self._writer is not None:
             self._writer.add_scalar(name, value, step)
 
     def note(self, text: str) -> None:
-        """Keep a remark that a reader of the results must know."""
-        logger.warning(text)
-        self.notes.append(text)
+        """Log and keep a remark that a reader of the results must know."""
+        if text not in self.notes:
+            logger.warning(text)
+            self.notes.append(text)
 
     def close(self) -> None:
-        """Finish writing."""
+        """Close the TensorBoard events."""
         if self._writer is not None:
             self._writer.close()
 

@@ -80,6 +80,11 @@ class NetworkAgent(Agent[N]):
         """Every epoch is evaluated."""
         return 1
 
+    @property
+    def default_save_freq(self) -> int:
+        """Epochs between two checkpoints by default."""
+        return 10
+
     def initialize(self, train: Sweep) -> None:
         """Create a network with random hidden layers and a last layer of zeros."""
         self._generator = torch.Generator().manual_seed(self.seed)
@@ -91,7 +96,7 @@ class NetworkAgent(Agent[N]):
         for layer in hidden:
             nn.init.xavier_uniform_(layer.weight, generator=self._generator)
             nn.init.zeros_(layer.bias)
-        # All arms start out equal, whatever the scale of the rewards.
+        # All arms start equal, for any scale of the rewards.
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
         self._set_network(network)

@@ -1,4 +1,4 @@
-"""The optimiser of every network here."""
+"""The optimiser of all networks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 class BiasSparingAdamW(torch.optim.AdamW):
     """AdamW (Loshchilov and Hutter, arXiv 1711.05101) that decays weights but no biases.
 
-    What an arm earns on average is in the bias of the last layer. Decaying it with the weights
-    would make a strong decay choose among all arms alike, not the best fixed size.
+    The bias of the last layer holds the mean reward of each arm. If it decayed too, a strong decay
+    would make all arms equal instead of choosing the best fixed size.
 
     Args:
-        params: What to train.
+        params: Parameters to train.
         lr: Learning rate.
         weight_decay: Decay of parameters with two or more dimensions.
     """

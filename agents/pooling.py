@@ -1,4 +1,4 @@
-"""Speedups with less luck in them: what all arms of an answer tell about its acceptance."""
+"""Speedups with less noise: the acceptance of all arms of an answer is pooled."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from blockpilot_rl.sweeps.table import Sweep
 
 
 def pooled_speedups(table: Sweep) -> np.ndarray:
-    """Speedups over plain decoding, with acceptance lengths that all arms of a row agree on.
+    """Speedups over plain decoding, with acceptance lengths pooled over the arms of a row.
 
-    An arm takes few passes over a short answer, and where its blocks happen to fall decides much of
-    what it gains. But how far drafts are right hardly depends on the arm. A pass keeps what its
-    row's passes of this arm take on average.
+    An arm takes few passes over a short answer, so its speedup depends much on where its blocks
+    happen to fall. How far drafts are correct hardly depends on the arm. The seconds per pass of
+    each arm of a row stay as recorded.
 
     Returns:
         `[n, arms]`.
@@ -28,9 +28,9 @@ def pooled_speedups(table: Sweep) -> np.ndarray:
 def pooled_acceptance(row: Sequence[np.ndarray], arms: Sequence[int]) -> np.ndarray:
     """Acceptance length of every arm by one survival curve of drafts.
 
-    A pass that emits more than k tokens had its first k drafts right. The share of such passes,
-    among those of all arms with blocks longer than k, is the curve; its sum up to a block size is
-    the expected number of tokens of a pass.
+    In a pass that emits more than k tokens, the first k drafts were correct. The share of such
+    passes, among those of all arms with blocks longer than k, is the curve. Its sum up to a block
+    size is the expected number of tokens of a pass.
 
     Args:
         row: Tokens emitted by each pass of each arm.

@@ -20,7 +20,7 @@ class PPOHyperparams(SB3Hyperparams):
         batch_size: Decisions per gradient step.
         n_epochs: Passes over the decisions of an update.
         clip_range: Clipping of the probability ratio.
-        ent_coef: Weight of the entropy bonus, without which the policy settles too early.
+        ent_coef: Weight of the entropy bonus; without it the policy settles too early.
         vf_coef: Weight of the value loss.
     """
 

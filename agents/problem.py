@@ -12,12 +12,13 @@ import numpy as np
 from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.oracle import best_fixed_by_mean
+from blockpilot_rl.policies.config import TrainedOn
 from blockpilot_rl.sweeps.table import Sweep
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What an agent has learned to decide; other sweeps and states are refused.
+    """What an agent has learned to decide. Other sweeps and states are refused.
 
     Attributes:
         arms: Block sizes to choose from.
@@ -27,6 +28,7 @@ class Problem:
         target: Name of the target.
         drafter: Name of the drafter.
         template: Chat-template options of the states.
+        trained_on: The requests of the training split; None if release 0.1 saved the agent.
     """
 
     arms: tuple[int, ...]
@@ -36,12 +38,13 @@ class Problem:
     target: str
     drafter: str
     template: dict[str, Any]
+    trained_on: TrainedOn | None = None
 
     @classmethod
     def from_sweep(
         cls, train: Sweep, state_groups: Sequence[str], baseline: Sweep | None = None
     ) -> Problem:
-        """Describe the problem that a training split poses.
+        """Describe the problem of a training split.
 
         Args:
             train: The split.
@@ -57,6 +60,14 @@ class Problem:
             target=metadata.target,
             drafter=metadata.drafter,
             template=metadata.template,
+            trained_on=TrainedOn(
+                temperatures=tuple(np.unique(train.temperatures).tolist()),
+                languages=tuple(sorted(set(train.rows["language"].astype(str)))),
+                prompt_tokens=(
+                    int(train.rows["prompt_tokens"].min()),
+                    int(train.rows["prompt_tokens"].max()),
+                ),
+            ),
         )
 
     @property
@@ -65,10 +76,10 @@ class Problem:
         return self.arms.index(self.best_fixed)
 
     def states(self, table: Sweep) -> np.ndarray:
-        """Cut the states that the agent reads out of a sweep, `[n, width]`.
+        """Select the states that the agent reads from a sweep, `[n, width]`.
 
         Raises:
-            BlockPilotError: If the sweep is of other arms, another pair, other states or other
+            BlockPilotError: If the sweep has other arms, another pair, other states or other
                 chat-template options.
         """
         metadata = table.metadata
@@ -94,10 +105,10 @@ class Problem:
         return table.states[:, metadata.state.columns(self.state.names)]
 
     def gains(self, table: Sweep) -> np.ndarray:
-        """Rewards less that of the best fixed size on the same prompt, `[n, arms]`.
+        """Speedups less that of the best fixed size on the same prompt, `[n, arms]`.
 
-        How fast a prompt decodes with any arm says nothing about the choice, so this difference is
-        what there is to learn.
+        How fast a prompt decodes with every arm says nothing about the choice, so agents learn this
+        difference.
         """
         gains: np.ndarray = table.speedups - table.speedups[:, [self.best_fixed_arm]]
         return gains
@@ -108,7 +119,7 @@ class Problem:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Problem:
-        """Read what `to_dict` gave.
+        """Read the result of `to_dict`.
 
         Raises:
             BlockPilotError: If a key is missing or unknown, or a value of a wrong type.
@@ -117,8 +128,12 @@ class Problem:
             groups = tuple((str(name), int(width)) for name, width in values["state"])
             arms = tuple(int(arm) for arm in values["arms"])
             if values["best_fixed"] not in arms:
-                raise ValueError(f"best_fixed {values['best_fixed']} is none of its arms")
-            return cls(**{**values, "arms": arms, "state": StateLayout(groups)})
+                raise ValueError(f"best_fixed {values['best_fixed']} is not one of its arms")
+            trained_on = values.get("trained_on")
+            if trained_on is not None:
+                trained_on = TrainedOn.from_dict(trained_on)
+            converted = {"arms": arms, "state": StateLayout(groups), "trained_on": trained_on}
+            return cls(**{**values, **converted})
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise BlockPilotError(
                 f"the saved agent describes no valid problem ({error}); train the agent again"

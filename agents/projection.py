@@ -1,4 +1,4 @@
-"""Narrow features of wide states, so that what bandits compute per arm stays small."""
+"""Narrow features of wide states, which keep the computations of bandits small."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Projection:
     def fit(cls, states: np.ndarray, layout: StateLayout, components: int) -> Projection:
         """Fit to training states.
 
-        Narrow state groups are kept as they are, narrowest first, while they take no more than
-        half of the components; the principal components of the rest share what is left. States
-        that fit as a whole are kept as a whole.
+        Narrow state groups are kept as they are, narrowest first, up to half of the components.
+        The principal components of the other groups fill the rest. States that fit as a whole are
+        kept as a whole.
 
         Args:
             states: `[n, width]`.
@@ -71,7 +71,7 @@ class Projection:
 
 
 def _kept_columns(layout: StateLayout, components: int) -> np.ndarray:
-    """Columns of the groups that are not projected."""
+    """Columns of the groups that are kept as they are."""
     if layout.width <= components:
         return np.arange(layout.width)
     names: list[str] = []
@@ -89,7 +89,7 @@ def _principal_directions(inputs: np.ndarray, count: int) -> np.ndarray:
     if not inputs.any():
         return inputs[:0].T
     if count < min(inputs.shape):
-        # The seed of the start vector is fixed, so that equal states give equal directions.
+        # A fixed seed of the start vector gives equal directions for equal states.
         _, values, rows = svds(inputs, k=count, rng=np.random.default_rng(0))
         return np.asarray(rows[np.argsort(-values)].T)
     _, _, rows = svd(inputs, full_matrices=False)

@@ -121,6 +121,11 @@ class SB3Agent(Agent[S]):
         return self.hyperparams.eval_freq
 
     @property
+    def default_save_freq(self) -> int:
+        """Decisions between two checkpoints by default."""
+        return 10 * self.eval_freq
+
+    @property
     def decodes_per_decision(self) -> int:
         """Decodes that one decision costs."""
         return self.hyperparams.decodes_per_decision

@@ -14,8 +14,8 @@ from blockpilot_rl.sweeps.table import Sweep
 class SupervisedAgent(NetworkAgent[NetworkHyperparams]):
     """Learns each prompt's best arm by cross-entropy and takes the most probable one.
 
-    A label says nothing about how much the other arms lose, so where many arms are nearly as good
-    as the best the labels are mostly noise (BlockPilot, arXiv 2606.31315, trains on them).
+    A label does not contain how much the other arms lose. If many arms are nearly as good as the
+    best, the labels are mostly noise. BlockPilot (arXiv 2606.31315) trains on them.
     """
 
     algorithm = "supervised"

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from blockpilot_rl.agents.monitor import Monitor, Scored
-from blockpilot_rl.errors import BlockPilotError, one_line
+from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import Sweep
 
@@ -167,7 +167,7 @@ class TrainingLoop:
         except (ValueError, RuntimeError) as error:
             if not _NOT_FINITE.search(str(error)):
                 raise
-            return one_line(error)
+            return "its numbers are no longer finite"
         snapshot = agent.snapshot()
         for name, weights in snapshot.items():
             if not bool(weights.isfinite().all()):

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import yaml
 
 from blockpilot_rl.agents.hyperparameters import HYPERPARAMS_FOLDER, read_yaml, to_dict
 from blockpilot_rl.agents.monitor import Monitor, Score
 from blockpilot_rl.agents.registry import make_agent
+from blockpilot_rl.agents.training_loop import DivergedError
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_write
 from blockpilot_rl.options import check_options, option
@@ -54,7 +58,7 @@ class TuningConfig:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         hyperparams: The best complete hyperparameters.
@@ -88,23 +92,25 @@ def tune(
 ) -> Tuned:
     """Search the hyperparameters with the highest mean speedup on the validation split.
 
-    Every trial is one training with the same seed, judged as training judges it. The test split is
-    never looked at.
+    Every trial is one training with the same seed and is scored as training scores it. The test
+    split is not used. A trial whose training diverges fails, and the search continues. A study in a
+    database can be resumed: resumed trials equal those of one long search.
 
     Args:
         algorithm: A key of `ALGORITHMS`.
         train: Prompts to learn from.
-        validation: Prompts to judge by; None as in `Agent.learn`.
+        validation: Prompts to score on; None as in `Agent.learn`.
         config: How to search.
-        seed: Of the search and of every training.
+        seed: Random seed of the search and of every training.
         state_groups: State groups to read.
-        fixed: Hyperparameters that are given and not searched.
+        fixed: Hyperparameters that are given, which are not searched.
         device: Where to train networks.
-        on_trial: Called with the number of finished trials.
+        on_trial: Called with the number of finished trials of this call.
 
     Raises:
-        BlockPilotError: If Optuna is missing, the algorithm has nothing to tune, or a given
-            hyperparameter or the storage is invalid.
+        BlockPilotError: If Optuna is missing, the algorithm has nothing to tune, a given
+            hyperparameter or the storage is invalid, the study is of something else, or every
+            trial fails.
     """
     library = _optuna()
     library.logging.set_verbosity(logging.getLogger("blockpilot_rl").getEffectiveLevel())
@@ -119,6 +125,7 @@ def tune(
             if trial.should_prune():
                 raise library.TrialPruned
 
+        study.sampler = _sampler(config, seed, trial.number)
         hyperparams = {**_suggest(trial, space), **fixed}
         agent = make_agent(
             algorithm,
@@ -129,22 +136,41 @@ def tune(
         )
         trial.set_user_attr("hyperparams", {**hyperparams, **to_dict(agent.hyperparams)})
         monitor = Monitor(on_score=report)
-        agent.learn(train, validation, monitor)
+        try:
+            agent.learn(train, validation, monitor)
+        except DivergedError:
+            return math.nan
         assert monitor.result is not None
-        return monitor.result.reward
+        # Optuna counts a trial without a number as failed.
+        return math.nan if agent.diverged else monitor.result.reward
 
-    study = _create_study(config, seed)
+    study = _create_study(config)
+    subject = {
+        "algorithm": algorithm,
+        "seed": seed,
+        "state_groups": list(state_groups),
+        "fixed": dict(fixed),
+        "arms": list(train.arms),
+        "data": _digest(train, validation),
+    }
+    _check_subject(study, subject, config)
+    earlier = len(study.trials)
     study.optimize(
         objective,
         n_trials=config.n_trials,
-        callbacks=[lambda study, trial: on_trial(len(study.trials))],
+        callbacks=[lambda study, trial: on_trial(len(study.trials) - earlier)],
     )
+    if not any(trial.state.name == "COMPLETE" for trial in study.trials):
+        raise BlockPilotError(
+            f"no trial of {algorithm} ended with a score: training diverged in all of them; give "
+            "a lower learning_rate, or leave it to the search"
+        )
     best = study.best_trial
     return Tuned(best.user_attrs["hyperparams"], study.best_value, study)
 
 
 def search_space(algorithm: str) -> dict[str, dict[str, Any]]:
-    """Read which hyperparameters to search, and where.
+    """Read which hyperparameters to search, and their ranges.
 
     Returns:
         For each hyperparameter `low` and `high`, with `log` for a logarithmic scale, or `choices`.
@@ -162,7 +188,7 @@ def _suggest(trial: optuna.Trial, space: Mapping[str, dict[str, Any]]) -> dict[s
     values = {}
     for name, spec in space.items():
         if "choices" in spec:
-            # Optuna's choices are plain values, and some of ours are lists.
+            # Optuna's choices are plain values; some of these are lists.
             words = [json.dumps(choice) for choice in spec["choices"]]
             values[name] = json.loads(trial.suggest_categorical(name, words))
         elif isinstance(spec["low"], int) and isinstance(spec["high"], int):
@@ -172,13 +198,60 @@ def _suggest(trial: optuna.Trial, space: Mapping[str, dict[str, Any]]) -> dict[s
     return values
 
 
-def _create_study(config: TuningConfig, seed: int) -> optuna.Study:
+def _sampler(config: TuningConfig, seed: int, trial: int) -> optuna.samplers.BaseSampler:
+    """Create the sampler of one trial, so that a resumed study does not repeat its draws."""
+    library = _optuna()
+    own_seed = int(np.random.SeedSequence([seed, trial]).generate_state(1)[0])
+    sampler: optuna.samplers.BaseSampler
+    if config.sampler == "tpe":
+        startup = config.n_startup_trials
+        sampler = library.samplers.TPESampler(n_startup_trials=startup, seed=own_seed)
+    else:
+        sampler = library.samplers.RandomSampler(seed=own_seed)
+    return sampler
+
+
+def _digest(train: Sweep, validation: Sweep | None) -> str:
+    """Digest of the rows that a search learns from and selects on."""
+    digest = hashlib.sha256()
+    for table in (train, validation):
+        if table is not None:
+            digest.update("\n".join(table.rows["id"].astype(str)).encode())
+            for array in (table.temperatures, table.seconds, table.states):
+                digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _check_subject(study: optuna.Study, subject: dict[str, Any], config: TuningConfig) -> None:
+    """Record what a new study is of; refuse to resume a study of something else.
+
+    Raises:
+        BlockPilotError: If the study is of another algorithm, seed, sweep and so on.
+    """
+    if not study.trials and _SUBJECT not in study.user_attrs:
+        study.set_user_attr(_SUBJECT, subject)
+        return
+    # Through JSON, as databases keep it.
+    expected, found = json.loads(json.dumps(subject)), study.user_attrs.get(_SUBJECT)
+    if found == expected:
+        return
+    where = f"the study {study.study_name!r} in --storage {config.storage}"
+    if not isinstance(found, dict):
+        raise BlockPilotError(
+            f"{where} does not record what it searches; name another --study-name"
+        )
+    name = next(key for key in expected if found.get(key) != expected[key])
+    raise BlockPilotError(
+        f"{where} is of {name} {found.get(name)}, not {expected[name]}; name another --study-name"
+    )
+
+
+_SUBJECT = "blockpilot"
+
+
+def _create_study(config: TuningConfig) -> optuna.Study:
     library = _optuna()
     startup = config.n_startup_trials
-    samplers = {
-        "tpe": library.samplers.TPESampler(n_startup_trials=startup, seed=seed),
-        "random": library.samplers.RandomSampler(seed=seed),
-    }
     pruners = {
         "median": library.pruners.MedianPruner(n_startup_trials=startup),
         "halving": library.pruners.SuccessiveHalvingPruner(),
@@ -188,13 +261,12 @@ def _create_study(config: TuningConfig, seed: int) -> optuna.Study:
         study: optuna.Study = library.create_study(
             study_name=config.study_name,
             storage=config.storage,
-            sampler=samplers[config.sampler],
             pruner=pruners[config.pruner],
             direction="maximize",
             load_if_exists=True,
         )
     except Exception as error:
-        # Databases raise errors of many libraries.
+        # Each database raises errors of its own library.
         if config.storage is None:
             raise
         raise BlockPilotError(

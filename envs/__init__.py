@@ -2,7 +2,7 @@
 
 Importing this package registers `blockpilot_rl/BlockSize-v0`, which replays a recorded sweep, and
 `blockpilot_rl/BlockSizeLive-v0`, which drives the real decoder. `gymnasium.make_vec` makes the
-former as one native batch.
+first as one native batch.
 """
 
 import gymnasium

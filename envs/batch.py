@@ -1,11 +1,13 @@
-"""Many requests at once on a recorded sweep: what the vectorised environments share."""
+"""Many requests at once on a recorded sweep: the base of the vectorised environments."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from blockpilot_rl.envs.arguments import read_index, read_indices
 from blockpilot_rl.envs.one_step import EpochSampler
 from blockpilot_rl.envs.replay import Replay
 from blockpilot_rl.errors import BlockPilotError
@@ -17,7 +19,7 @@ class Decided(NamedTuple):
     Attributes:
         rows: Numbers of their prompts, `[num_envs]`.
         arms: Indices of the chosen arms, `[num_envs]`.
-        rewards: What the decisions earned, `[num_envs]`.
+        rewards: Their rewards, `[num_envs]`.
     """
 
     rows: np.ndarray
@@ -28,7 +30,7 @@ class Decided(NamedTuple):
 class RequestBatch:
     """`num_envs` requests that are decided and replaced together, an array operation each.
 
-    They draw from one shared epoch: together they see each prompt once before any comes again.
+    They draw from one shared epoch: together they see each prompt once before any is repeated.
 
     Args:
         replay: The recorded outcomes.
@@ -39,30 +41,31 @@ class RequestBatch:
     """
 
     def __init__(self, replay: Replay, num_envs: int) -> None:
-        if num_envs < 1:
+        self.num_envs = read_index(num_envs, 2**31, "num_envs")
+        if self.num_envs < 1:
             raise BlockPilotError(f"num_envs must be at least 1, got {num_envs}")
         self.replay = replay
-        self.num_envs = num_envs
         self._sampler = EpochSampler(len(replay))
         self._rows: np.ndarray | None = None
 
     @property
     def prompt_ids(self) -> np.ndarray:
-        """Ids of the prompts that wait for a decision, `[num_envs]`."""
+        """Ids of the prompts to decide on, `[num_envs]`."""
         return np.asarray(self.replay.prompt_ids[self._waiting()])
 
     def restart(self) -> None:
-        """Begin a new epoch with the next prompts."""
+        """Start a new epoch with the next prompts."""
         self._sampler.restart()
 
     def begin(
-        self, generator: np.random.Generator, rows: np.ndarray | int | None = None
+        self, generator: np.random.Generator, rows: Sequence[Any] | np.ndarray | int | None = None
     ) -> np.ndarray:
         """Take the next prompts.
 
         Args:
-            generator: Decides the order of the prompts.
-            rows: Numbers of the prompts to take instead, one per request or one for all.
+            generator: Source of the order of the prompts.
+            rows: Numbers of the prompts to take instead, one per request or one for all. In a list
+                None stands for the next prompt.
 
         Returns:
             Their states, `[num_envs, width]`.
@@ -72,8 +75,13 @@ class RequestBatch:
         """
         if rows is None:
             self._rows = self._sampler.draw(self.num_envs, generator)
+        elif isinstance(rows, list) and len(rows) == self.num_envs:
+            numbers = [None if row is None else self._read_row(row) for row in rows]
+            # Prompts are drawn only for requests without a row.
+            drawn = iter(self._sampler.draw(numbers.count(None), generator))
+            self._rows = np.array([next(drawn) if row is None else row for row in numbers])
         else:
-            self._rows = self._checked(rows, len(self.replay), "row")
+            self._rows = self._read(rows, len(self.replay), "row")
         return np.asarray(self.replay.states[self._rows])
 
     def decide(self, actions: np.ndarray) -> Decided:
@@ -83,10 +91,10 @@ class RequestBatch:
             actions: Indices of the block sizes, `[num_envs]`.
 
         Raises:
-            BlockPilotError: If an action is no arm, or the requests have not begun.
+            BlockPilotError: If an action is not an arm, or the requests have not begun.
         """
         rows = self._waiting()
-        arms = self._checked(actions, len(self.replay.arms), "action")
+        arms = self._read(actions, len(self.replay.arms), "action")
         self._rows = None
         return Decided(rows, arms, self.replay.rewards[rows, arms])
 
@@ -95,15 +103,9 @@ class RequestBatch:
             raise BlockPilotError("no episode has begun; call reset before step")
         return self._rows
 
-    def _checked(self, numbers: np.ndarray | int, count: int, what: str) -> np.ndarray:
+    def _read_row(self, row: Any) -> int:
+        return read_index(row, len(self.replay), "row")
+
+    def _read(self, numbers: Any, count: int, name: str) -> np.ndarray:
         """Read one number per request, each in 0..count-1."""
-        given = np.asarray(numbers)
-        if given.dtype.kind not in "iu" or given.shape not in ((), (self.num_envs,)):
-            raise BlockPilotError(
-                f"{what}s must be {self.num_envs} whole numbers, got {given.dtype} of shape "
-                f"{given.shape}"
-            )
-        if given.min() < 0 or given.max() >= count:
-            wrong = given[(given < 0) | (given >= count)].ravel()[0]
-            raise BlockPilotError(f"{what} {wrong} is outside 0..{count - 1}")
-        return np.broadcast_to(given, (self.num_envs,))
+        return read_indices(numbers, count, name, (self.num_envs,))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
+from blockpilot_rl.envs.arguments import check_render_mode
 from blockpilot_rl.envs.one_step import OneStepEnv, Step
 from blockpilot_rl.envs.replay import Replay, SweepSource
 
@@ -17,25 +18,25 @@ class BlockSizeEnv(OneStepEnv):
 
     The observation is the prompt's recorded state, the action the index of a block size, the
     reward the seconds of plain decoding over those of the chosen size. Every episode ends after
-    its one step. Prompts come in epochs: each once, in an order shuffled anew every time.
-    `reset(options={"row": i})` picks one prompt of the split, so that an evaluation can walk all.
+    its one step. Prompts come in epochs: each once, in an order that is shuffled every time.
+    `reset(options={"row": i})` picks one prompt of the split, so that an evaluation can visit all.
 
-    `info` of a step holds `block_size`, `seconds` (of decoding behind prefill, without
+    `info` of a step holds `block_size`, `seconds` (of decoding after prefill, without
     `policy_seconds`), `acceptance_length` and `prompt_id`; that of a reset holds `prompt_id`.
 
     Args:
         sweep: A sweep, or its folder; None for the bundled one. Of a folder that holds several
-            temperatures the greedy rows are taken; a table is taken whole.
+            temperatures the greedy rows are used; a `Sweep` is used as it is.
         split: The split whose prompts to use; None for all.
         state_groups: State groups to observe, in order.
         arms: Block sizes to choose from, 1 among them; None for all that were recorded.
-        baseline: Block size whose reward is subtracted from every reward, to take the difficulty
-            of the prompt out of it; None for the plain speedup.
-        policy_seconds: Time that the policy itself takes, added to every arm's seconds.
+        baseline: Block size whose reward is subtracted from every reward, to remove the difficulty
+            of the prompt from it; None for the plain speedup.
+        policy_seconds: Seconds that the policy itself takes, added to every arm's seconds.
         render_mode: `ansi` renders the last decision as text.
 
     Raises:
-        BlockPilotError: If the sweep cannot be read, or lacks the split, a feature or an arm.
+        BlockPilotError: If the sweep cannot be read, or lacks the split, a state group or an arm.
 
     Example:
         >>> import gymnasium, blockpilot_rl.envs
@@ -54,18 +55,19 @@ class BlockSizeEnv(OneStepEnv):
         policy_seconds: float = 0.0,
         render_mode: str | None = None,
     ) -> None:
-        self.replay = Replay.of(sweep, split, state_groups, arms, baseline, policy_seconds)
+        self.replay = Replay.from_sweep(sweep, split, state_groups, arms, baseline, policy_seconds)
         super().__init__(len(self.replay), self.replay.states.shape[1], self.replay.arms)
+        check_render_mode(render_mode, ("ansi",))
         self.render_mode = render_mode
         self._last = "no decision yet"
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin with the next prompt.
+        """Start with the next prompt.
 
         Args:
-            seed: Seeds the order of the prompts and begins a new epoch.
+            seed: Seeds the order of the prompts and starts a new epoch.
             options: `row` picks a prompt by its number in the split.
 
         Returns:
@@ -77,17 +79,17 @@ class BlockSizeEnv(OneStepEnv):
         row = self._begin(seed, options)
         return self.replay.states[row].copy(), {"prompt_id": self.replay.prompt_ids[row]}
 
-    def step(self, action: np.int64) -> Step:
+    def step(self, action: Any) -> Step:
         """Decode the prompt with the chosen block size, which ends the episode.
 
         Args:
-            action: Index of the block size.
+            action: Index of the block size, as a number or an array or tensor of one.
 
         Returns:
-            The state once more, the reward, True, False, and the outcome.
+            The state again, the reward, True, False, and the outcome.
 
         Raises:
-            BlockPilotError: If the action is no arm, or the episode has not begun.
+            BlockPilotError: If the action is not an arm, or the episode has not begun.
         """
         row, arm = self._end(action)
         info = self.replay.info(row, arm)

@@ -12,6 +12,7 @@ from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.generation import Generation, Prefill
 from blockpilot_rl.decoding.latency import DEFAULT_ARMS, validate_arms
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
+from blockpilot_rl.envs.arguments import check_render_mode, read_index
 from blockpilot_rl.envs.one_step import OneStepEnv, Step
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import Pair, load_pair
@@ -25,9 +26,9 @@ class BlockSizeLiveEnv(OneStepEnv):
 
     The reward is the measured decode seconds of plain decoding over those of the chosen size, both
     from the same prefill. Which of the two is decoded first alternates from step to step, so that
-    a machine that warms up or slows down favours neither. A reply that ends with the token that
-    prefill gives has nothing to decode and earns 1, and so does the choice of plain decoding. With
-    the state group `draft` the chosen size also pays for the state, which takes drafter passes.
+    a machine that warms up or slows down favours neither. A reply that ends with the first token,
+    which prefill gives, has nothing to decode; its reward is 1, as for plain decoding. With the
+    state group `draft` the drafter passes that compute the state count towards the chosen size.
 
     Prompts come in epochs, as in `BlockSizeEnv`; `reset(options={"row": i})` picks one. `info` of
     a step holds `block_size`, `seconds`, `plain_seconds`, `acceptance_length` and `prompt_id`.
@@ -41,6 +42,7 @@ class BlockSizeLiveEnv(OneStepEnv):
         state_groups: State groups to observe, in order.
         dtype: Dtype to load the default pair in.
         template: Options of the chat template.
+        render_mode: Must be None.
 
     Raises:
         BlockPilotError: If the pair cannot be loaded, or an argument is invalid.
@@ -61,7 +63,10 @@ class BlockSizeLiveEnv(OneStepEnv):
         state_groups: Sequence[str] = DEFAULT_GROUPS,
         dtype: str = "bfloat16",
         template: dict[str, Any] | None = None,
+        render_mode: str | None = None,
     ) -> None:
+        check_render_mode(render_mode)
+        max_new_tokens = read_index(max_new_tokens, 2**31, "max_new_tokens")
         if max_new_tokens < 1:
             raise BlockPilotError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
         validate_arms(tuple(arms))
@@ -85,11 +90,11 @@ class BlockSizeLiveEnv(OneStepEnv):
         """Prefill the next prompt.
 
         Args:
-            seed: Seeds the order of the prompts and begins a new epoch.
+            seed: Seeds the order of the prompts and starts a new epoch.
             options: `row` picks a prompt by its number.
 
         Returns:
-            The state behind prefill, float32 `[width]`, and the prompt's id.
+            The state after prefill, float32 `[width]`, and the prompt's id.
 
         Raises:
             BlockPilotError: If there is no such row, or the prompt does not fit the pair.
@@ -103,17 +108,17 @@ class BlockSizeLiveEnv(OneStepEnv):
         self._draft_seconds = time.perf_counter() - began if "draft" in self.state_groups else 0.0
         return self._state.copy(), {"prompt_id": prompt.id}
 
-    def step(self, action: np.int64) -> Step:
+    def step(self, action: Any) -> Step:
         """Decode plainly and with the chosen block size, which ends the episode.
 
         Args:
-            action: Index of the block size.
+            action: Index of the block size, as a number or an array or tensor of one.
 
         Returns:
-            The state once more, the measured speedup, True, False, and the outcome.
+            The state again, the measured speedup, True, False, and the outcome.
 
         Raises:
-            BlockPilotError: If the action is no arm, or the episode has not begun.
+            BlockPilotError: If the action is not an arm, or the episode has not begun.
         """
         row, arm = self._end(action)
         block_size = self.arms[arm]
@@ -131,7 +136,7 @@ class BlockSizeLiveEnv(OneStepEnv):
         return self._state.copy(), reward, True, False, info
 
     def _decode(self, prefill: Prefill, block_size: int) -> tuple[Generation, Generation]:
-        """Decode plainly and with a block size, in the order whose turn it is."""
+        """Decode plainly and with a block size, in alternating order."""
         if block_size == 1:
             plain = self.decoder.decode(prefill, 1)
             return plain, plain

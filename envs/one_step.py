@@ -1,4 +1,4 @@
-"""What the one-step environments share: spaces, the order of the prompts, and the episode's end."""
+"""The base of the one-step environments: spaces, the order of the prompts, and the episode."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from blockpilot_rl.envs.arguments import read_index, read_row, read_seed
 from blockpilot_rl.errors import BlockPilotError
 
 Step = tuple[np.ndarray, float, bool, bool, dict[str, Any]]
 
 
 class EpochSampler:
-    """Draws rows so that each comes once per epoch, in an order shuffled anew every epoch.
+    """Draws rows so that each comes once per epoch, in an order that is shuffled in every epoch.
 
     Args:
         rows: Number of rows.
@@ -33,7 +34,7 @@ class EpochSampler:
         return drawn
 
     def restart(self) -> None:
-        """Forget the rest of the epoch, so that what follows depends on the generator alone."""
+        """Forget the rest of the epoch, so that later draws depend on the generator alone."""
         self._queue = self._queue[:0]
 
 
@@ -65,35 +66,32 @@ class OneStepEnv(gymnasium.Env[np.ndarray, np.int64]):
         return self._prompts
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> int:
-        """Begin an episode and return the row of its prompt.
+        """Start an episode and return the row of its prompt.
 
         Args:
-            seed: Seeds the order of the prompts and begins a new epoch.
+            seed: Seeds the order of the prompts and starts a new epoch.
             options: `row` picks a prompt by its number.
 
         Raises:
             BlockPilotError: If there is no such row.
         """
-        super().reset(seed=seed)
+        super().reset(seed=read_seed(seed))
         if seed is not None:
             self._sampler.restart()
-        row = (options or {}).get("row")
+        row = read_row(options)
         if row is None:
-            row = self._sampler.draw(1, self.np_random)[0]
-        elif not 0 <= row < len(self):
-            raise BlockPilotError(f"row {row} is outside the prompts' 0..{len(self) - 1}")
-        self._row = int(row)
+            row = self._sampler.draw(1, self.np_random)
+        self._row = read_index(row, len(self), "row")
         return self._row
 
-    def _end(self, action: np.int64) -> tuple[int, int]:
+    def _end(self, action: Any) -> tuple[int, int]:
         """End the episode and return the row of its prompt and the chosen arm's index.
 
         Raises:
-            BlockPilotError: If the action is no arm, or no episode has begun.
+            BlockPilotError: If the action is not an arm, or no episode has begun.
         """
         if self._row is None:
             raise BlockPilotError("the episode is over; call reset before step")
-        if not self.action_space.contains(action):
-            raise BlockPilotError(f"action {action} is outside 0..{len(self.arms) - 1}")
+        arm = read_index(action, len(self.arms), "action")
         row, self._row = self._row, None
-        return row, int(action)
+        return row, arm

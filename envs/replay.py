@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ class Replay:
 
     Attributes:
         arms: Block sizes.
-        states: What is observed of each prompt, `[n, width]`, float32.
+        states: State of each prompt, `[n, width]`, float32.
         rewards: Reward of each arm, `[n, arms]`.
         seconds: Decode seconds of each arm, `[n, arms]`.
         acceptance_lengths: Tokens per decode pass of each arm, `[n, arms]`.
@@ -37,7 +39,7 @@ class Replay:
     prompt_ids: np.ndarray
 
     @classmethod
-    def of(
+    def from_sweep(
         cls,
         sweep: SweepSource,
         split: str | None,
@@ -49,10 +51,14 @@ class Replay:
         """Prepare a sweep for replay; the arguments are those of `BlockSizeEnv`.
 
         Raises:
-            BlockPilotError: If the sweep cannot be read, or lacks the split, a feature or an arm.
+            BlockPilotError: If the sweep cannot be read, or lacks the split, a state group or an
+                arm, or `policy_seconds` is invalid.
         """
-        if policy_seconds < 0:
-            raise BlockPilotError(f"policy_seconds must be 0 or more, got {policy_seconds}")
+        seconds: Any = policy_seconds
+        if not (isinstance(seconds, Real) and 0 <= float(seconds) < math.inf):
+            raise BlockPilotError(
+                f"policy_seconds must be a finite number of 0 or more, got {policy_seconds!r}"
+            )
         table = sweep if isinstance(sweep, Sweep) else Sweep.load(sweep).default_rows()
         if split is not None:
             table = table.split(split)
@@ -76,17 +82,17 @@ class Replay:
 
     @cached_property
     def state_views(self) -> np.ndarray:
-        """The state of each prompt as an array of its own that cannot be written to, `[n]`.
+        """The state of each prompt as a read-only array of its own, `[n]`.
 
-        Vectorised environments hand out thousands of states that nobody may look at, so they are
-        not copied.
+        Vectorised environments return thousands of states that are rarely read, so they are not
+        copied.
         """
         fixed = self.states.view()
         fixed.flags.writeable = False
         return np.fromiter(fixed, dtype=object, count=len(fixed))
 
     def outcomes(self, rows: np.ndarray | int, arms: np.ndarray | int) -> dict[str, np.ndarray]:
-        """Describe the outcomes of arms on prompts, a column per fact.
+        """Describe the outcomes of arms on prompts, one column per fact.
 
         Args:
             rows: Numbers of the prompts, `[k]`.

@@ -12,6 +12,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvStepReturn
 
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
+from blockpilot_rl.envs.arguments import check_render_mode, read_row, read_seed
 from blockpilot_rl.envs.batch import Decided, RequestBatch
 from blockpilot_rl.envs.one_step import state_space
 from blockpilot_rl.envs.replay import Replay, SweepSource
@@ -20,28 +21,29 @@ from blockpilot_rl.envs.replay import Replay, SweepSource
 class BlockSizeVecEnv(VecEnv):
     """`BlockSizeEnv` for `num_envs` requests at a time, with one array operation for all of them.
 
-    The environments draw from one shared epoch: together they see each prompt once before any
-    comes again. As every episode has one step, each `step` also resets all of them; the state that
-    was decided on is in the `terminal_observation` of the infos.
+    The environments draw from one shared epoch: together they see each prompt once before any is
+    repeated. As every episode has one step, each `step` also resets all of them; the state of
+    the decision is in the `terminal_observation` of the infos.
 
     Args:
         num_envs: Number of requests per step.
         sweep: A sweep, or its folder; None for the bundled one. Of a folder that holds several
-            temperatures the greedy rows are taken; a table is taken whole.
+            temperatures the greedy rows are used; a `Sweep` is used as it is.
         split: The split whose prompts to use; None for all.
         state_groups: State groups to observe, in order.
         arms: Block sizes to choose from, 1 among them; None for all that were recorded.
         baseline: Block size whose reward is subtracted from every reward; None for the plain
             speedup.
-        policy_seconds: Time that the policy itself takes, added to every arm's seconds.
-        seed: Decides the order of the prompts.
+        policy_seconds: Seconds that the policy itself takes, added to every arm's seconds.
+        seed: Random seed of the order of the prompts.
+        render_mode: Must be None.
 
     Attributes:
-        decided: What the last step decided, for logs that must tell the rows of a prompt apart.
+        decided: The decisions of the last step, for logs that distinguish the rows of a prompt.
 
     Raises:
-        BlockPilotError: If the sweep cannot be read, or lacks the split, a feature or an arm, or
-            `num_envs` is not positive.
+        BlockPilotError: If the sweep cannot be read, or lacks the split, a state group or an arm,
+            or another argument is invalid.
     """
 
     decided: Decided
@@ -56,41 +58,52 @@ class BlockSizeVecEnv(VecEnv):
         baseline: int | None = None,
         policy_seconds: float = 0.0,
         seed: int | None = None,
+        render_mode: str | None = None,
     ) -> None:
-        self.replay = Replay.of(sweep, split, state_groups, arms, baseline, policy_seconds)
+        check_render_mode(render_mode)
+        self.replay = Replay.from_sweep(sweep, split, state_groups, arms, baseline, policy_seconds)
         self._batch = RequestBatch(self.replay, num_envs)
         super().__init__(
-            num_envs,
+            self._batch.num_envs,
             state_space(self.replay.states.shape[1]),
             spaces.Discrete(len(self.replay.arms)),
         )
-        self._generator = np.random.default_rng(seed)
-        self._actions = np.zeros(num_envs, dtype=np.int64)
+        self._generator = np.random.default_rng(read_seed(seed))
+        self._actions = np.zeros(self.num_envs, dtype=np.int64)
         self._infos = _all_infos(self.replay)
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
         """Seed the order of the prompts; it takes effect at the next `reset`."""
-        self._seeds = [seed] * self.num_envs
+        self._seeds = [read_seed(seed)] * self.num_envs
         return self._seeds
 
     def reset(self) -> np.ndarray:
-        """Begin with the next prompts, `[num_envs, width]`."""
+        """Start with the next prompts, `[num_envs, width]`.
+
+        The option `row`, given by `set_options` to all environments or to some, picks prompts by
+        their number in the split.
+
+        Raises:
+            BlockPilotError: If there is no such row, or an option is unknown.
+        """
+        rows = [read_row(options) for options in self._options]
         if self._seeds[0] is not None:
             self._generator = np.random.default_rng(self._seeds[0])
             self._batch.restart()
             self._reset_seeds()
         self._reset_options()
-        return self._batch.begin(self._generator)
+        picked = any(row is not None for row in rows)
+        return self._batch.begin(self._generator, rows if picked else None)
 
     def step_async(self, actions: np.ndarray) -> None:
         """Take the actions, `[num_envs]`."""
         self._actions = actions
 
     def step_wait(self) -> VecEnvStepReturn:
-        """Finish every episode and begin the next ones.
+        """Finish every episode and start the next ones.
 
         Raises:
-            BlockPilotError: If an action is no arm, or `reset` was never called.
+            BlockPilotError: If an action is not an arm, or `reset` was never called.
         """
         self.decided = self._batch.decide(self._actions)
         rows, arms, rewards = self.decided
@@ -103,7 +116,7 @@ class BlockSizeVecEnv(VecEnv):
         """Nothing is held open."""
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """Value of an attribute, which all environments share, once per environment."""
+        """Return an attribute, which all environments share, once per environment."""
         value = None if attr_name == "render_mode" else getattr(self.replay, attr_name)
         return [value for _ in self._get_indices(indices)]
 
@@ -136,7 +149,7 @@ class BlockSizeVecEnv(VecEnv):
 
 
 def _all_infos(replay: Replay) -> list[dict[str, Any]]:
-    """The info of every prompt and arm, so that a step has only to copy them."""
+    """The info of every prompt and arm, which a step only copies."""
     rows, arms = np.divmod(np.arange(replay.rewards.size), len(replay.arms))
     columns: dict[str, Any] = {
         **{name: values.tolist() for name, values in replay.outcomes(rows, arms).items()},

@@ -1,4 +1,4 @@
-"""The scripts of `benchmarks/`, which are no package, as modules."""
+"""The scripts of `benchmarks/`, which is not a package, as modules."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ FOLDER = Path(__file__).parents[1] / "benchmarks"
 
 def load(name: str) -> ModuleType:
     """Import `benchmarks/NAME.py`, once."""
+    # Processes that a benchmark starts import it by this name, from the path of this one.
+    if str(FOLDER.parent) not in sys.path:
+        sys.path.append(str(FOLDER.parent))
     full = f"benchmarks.{name}"
     if full not in sys.modules:
         spec = importlib.util.spec_from_file_location(full, FOLDER / f"{name}.py")

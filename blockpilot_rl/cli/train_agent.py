@@ -79,7 +79,7 @@ class TrainAgentFlags(TuningConfig, TrainAgentConfig):
 def _main(flags: TrainAgentFlags) -> None:
     logging.basicConfig(format="%(message)s")
     logging.getLogger("blockpilot_rl").setLevel(_LEVELS[flags.verbose])
-    with show_progress(open_messages(), enabled=flags.progress) as progress:
+    with show_progress(open_messages(), enabled=None if flags.progress else False) as progress:
         if flags.optimize_hyperparameters:
             tuned = tune_agent(flags.sweep, flags.training(), flags.tuning(), progress=progress)
         else:

@@ -39,6 +39,9 @@ class Selector(Protocol):
     def check_pair(self, fingerprint: str, template: Mapping[str, Any] | None) -> None:
         """Refuse another pair, or other chat-template options if they are known."""
 
+    def check_request(self, temperature: float, prompt_tokens: int) -> None:
+        """Warn once about requests that are unlike those it was made for."""
+
     def select(self, state: torch.Tensor) -> int:
         """Choose a block size for the state `[width]`."""
 
@@ -327,6 +330,7 @@ class Decoder:
         if isinstance(chooser, int):
             return chooser, 0.0
         chooser.check_pair(self.pair.fingerprint, self.pair.template)
+        chooser.check_request(prefill.sampler.sampling.temperature, prefill.prompt_tokens)
         began = time.perf_counter()
         block_size = chooser.select(self.state(prefill, chooser.state_groups))
         return block_size, time.perf_counter() - began

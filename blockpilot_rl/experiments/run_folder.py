@@ -22,6 +22,7 @@ from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, Sweep
 ENVIRONMENT = "BlockSize-v0"
 ARGUMENTS_FILE = "args.yml"
 CHECKPOINT_FOLDER = "checkpoint"
+CONFIG_FILE = "config.yml"
 PROGRESS_FILE = "progress.json"
 PROVENANCE_FILE = "provenance.json"
 
@@ -127,7 +128,7 @@ def save_checkpoint(folder: Path, agent: Any, monitor: Monitor, until: int) -> N
 
     Args:
         folder: The run folder.
-        agent: The agent as it is now.
+        agent: The agent.
         monitor: Its monitor.
         until: Steps after which training ends.
     """
@@ -162,7 +163,8 @@ def read_progress(folder: Path, monitor: Monitor) -> int:
 
 def is_unfinished(folder: Path) -> bool:
     """Whether a folder holds a run whose training was stopped before its end."""
-    return (folder / ARGUMENTS_FILE).is_file() and not (folder / AGENT_FILE).exists()
+    begun = all((folder / name).is_file() for name in (ARGUMENTS_FILE, CONFIG_FILE))
+    return begun and not (folder / AGENT_FILE).exists()
 
 
 def bundled_or(sweep: str | Path | None) -> Path:

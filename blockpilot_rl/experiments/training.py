@@ -26,6 +26,7 @@ from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.experiments.run_folder import (
     ARGUMENTS_FILE,
     CHECKPOINT_FOLDER,
+    CONFIG_FILE,
     bundled_or,
     create_run_folder,
     is_unfinished,
@@ -114,7 +115,7 @@ class TrainAgentConfig:
         None,
         metavar="N",
         help="steps between checkpoints, from which an interrupted run is finished with -i; -1 "
-        "saves none (default: at every evaluation)",
+        "saves none (default: at every tenth evaluation)",
     )
 
     def __post_init__(self) -> None:
@@ -214,7 +215,7 @@ def train_agent(
         check_output(Path(config.tensorboard_log) / config.algo / "events")
     folder = create_run_folder(config.log_folder, config.algo)
     with locked(folder):
-        write_yaml(folder / "config.yml", to_dict(agent.hyperparams))
+        write_yaml(folder / CONFIG_FILE, to_dict(agent.hyperparams))
         write_provenance(folder, rows.folder, rows.train, rows.validation)
         write_arguments(folder, _arguments(sweep, config))
         return _train(folder, agent, rows, config, progress or no_progress)
@@ -345,9 +346,8 @@ def _train(
             reset_num_timesteps=config.trained_agent is None and not from_checkpoint,
         )
     write_evaluations(folder, monitor)
-    with writing(folder):
-        agent.save(folder)
-        shutil.rmtree(folder / CHECKPOINT_FOLDER, ignore_errors=True)
+    agent.save(folder)
+    shutil.rmtree(folder / CHECKPOINT_FOLDER, ignore_errors=True)
     assert monitor.result is not None
     return TrainedRun(folder, agent, monitor.result, monitor.notes, rows.note)
 
@@ -399,8 +399,8 @@ def _monitor(
     if config.tensorboard_log is not None:
         events = Path(config.tensorboard_log) / config.algo / folder.name
     save_freq = config.save_freq
-    if save_freq is None:
-        save_freq = getattr(agent, "eval_freq", None)
+    if save_freq is None and isinstance(agent, Agent):
+        save_freq = agent.default_save_freq
     monitor = Monitor(
         events,
         lambda step, total: progress(config.algo, step, total),
@@ -431,10 +431,16 @@ def _read_config(folder: Path) -> TrainAgentConfig:
     kept = {name: value for name, value in saved.items() if name in names}
     if saved.get("trained_agent") is None:
         # These are the complete hyperparameters, those with options of their own included.
-        hyperparams = read_yaml(folder / "config.yml")
+        hyperparams = read_yaml(folder / CONFIG_FILE)
         if saved.get("algo") == "reward-regression":
             hyperparams["model"] = "ridge" if "folds" in hyperparams else "mlp"
         kept |= {"hyperparams": hyperparams, "n_timesteps": None, "eval_freq": None}
+    if "features" in saved:
+        # Release 0.1 wrote lists as text with commas.
+        arms = saved.get("arms")
+        kept["state_groups"] = str(saved["features"]).split(",")
+        kept["arms"] = None if arms is None else [int(arm) for arm in str(arms).split(",")]
+        kept["hyperparams"] = kept["hyperparams"] or {}
     for name in ("state_groups", "arms"):
         if isinstance(kept.get(name), list):
             kept[name] = tuple(kept[name])

@@ -1,8 +1,9 @@
-"""Everything about a policy but its weights."""
+"""The config of a policy: everything but its weights."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,55 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
 @dataclass(frozen=True)
+class TrainedOn:
+    """The requests that a policy was trained on.
+
+    Attributes:
+        temperatures: Their sampling temperatures, increasing.
+        languages: Their languages, sorted.
+        prompt_tokens: Lengths of the shortest and the longest prompt.
+    """
+
+    temperatures: tuple[float, ...]
+    languages: tuple[str, ...]
+    prompt_tokens: tuple[int, int]
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TrainedOn:
+        """Read the result of `dataclasses.asdict`.
+
+        Raises:
+            KeyError: If a key is missing.
+            TypeError: If a value is of a wrong type.
+            ValueError: If a value is not possible.
+        """
+        shortest, longest = (int(tokens) for tokens in values["prompt_tokens"])
+        temperatures = tuple(float(value) for value in values["temperatures"])
+        if not all(0 <= value < math.inf for value in temperatures) or not 0 <= shortest <= longest:
+            raise ValueError(f"trained_on {dict(values)} is not possible")
+        return cls(temperatures, tuple(map(str, values["languages"])), (shortest, longest))
+
+    def differences(
+        self, temperature: float, prompt_tokens: int, language: str | None = None
+    ) -> dict[str, str]:
+        """Describe in what a request lies outside the training, by `temperature` and so on."""
+        found = {}
+        if self.temperatures and not (
+            min(self.temperatures) <= temperature <= max(self.temperatures)
+        ):
+            trained = ", ".join(f"{value:g}" for value in self.temperatures)
+            found["temperature"] = f"at temperature {trained}, not {temperature:g}"
+        shortest, longest = self.prompt_tokens
+        if not shortest <= prompt_tokens <= longest:
+            found["prompt_tokens"] = (
+                f"on prompts of {shortest} to {longest} tokens, not {prompt_tokens}"
+            )
+        if language is not None and self.languages and language not in self.languages:
+            found["language"] = f"on the languages {', '.join(self.languages)}, not {language}"
+        return found
+
+
+@dataclass(frozen=True)
 class PolicyConfig:
     """Everything about a policy but its weights.
 
@@ -34,7 +84,9 @@ class PolicyConfig:
         drafter: Name of that drafter.
         template: Chat-template options of the states it was trained on.
         algorithm: Learner that made it.
-        provenance: Command, versions, git SHA, date of the training.
+        provenance: Command, versions, git SHA and date of the training.
+        trained_on: The requests that it was trained on; None for policies of release 0.1, which
+            did not record them.
         policy_version: Version of this format.
     """
 
@@ -49,6 +101,7 @@ class PolicyConfig:
     template: dict[str, Any] = field(default_factory=dict)
     algorithm: str = "unknown"
     provenance: dict[str, Any] = field(default_factory=dict)
+    trained_on: TrainedOn | None = None
     policy_version: int = POLICY_VERSION
 
     def __post_init__(self) -> None:
@@ -70,7 +123,7 @@ class PolicyConfig:
             )
         if self.fallback not in self.arms:
             raise BlockPilotError(
-                f"policy fallback {self.fallback} is none of its arms {list(self.arms)}"
+                f"policy fallback {self.fallback} is not one of its arms {list(self.arms)}"
             )
         if any(width < 1 for width in self.hidden):
             raise BlockPilotError(f"policy hidden widths {list(self.hidden)} must be positive")
@@ -86,11 +139,14 @@ class PolicyConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Render as JSON-ready values."""
-        return {**dataclasses.asdict(self), "state": [list(group) for group in self.state.groups]}
+        values = {**dataclasses.asdict(self), "state": [list(group) for group in self.state.groups]}
+        if self.trained_on is None:
+            del values["trained_on"]
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PolicyConfig:
-        """Read what `to_dict` gave.
+        """Read the result of `to_dict`.
 
         Raises:
             BlockPilotError: If a key is missing, unknown or of a wrong type.
@@ -107,18 +163,20 @@ class PolicyConfig:
                 f"policy config has unknown keys {sorted(unknown)}, lacks {sorted(missing)}"
             )
         try:
-            converted = {
+            converted: dict[str, Any] = {
                 "arms": tuple(int(arm) for arm in values["arms"]),
                 "state": StateLayout(tuple((str(n), int(w)) for n, w in values["state"])),
                 "hidden": tuple(int(width) for width in values["hidden"]),
                 "activation": str(values["activation"]),
                 "fallback": int(values["fallback"]),
             }
+            if values.get("trained_on") is not None:
+                converted["trained_on"] = TrainedOn.from_dict(values["trained_on"])
             for kind, keys in _KINDS.items():
                 for key in values.keys() & keys:
                     if not isinstance(values[key], kind):
                         raise TypeError(f"{key} is {values[key]!r}")
-        except (TypeError, ValueError, OverflowError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise BlockPilotError(f"policy config has a value of a wrong type: {error}") from error
         return cls(**{**values, **converted})
 
@@ -127,7 +185,7 @@ class PolicyConfig:
         """Read a policy's `config.json`.
 
         Raises:
-            BlockPilotError: If it is missing, corrupt, or has a key or value that is not as needed.
+            BlockPilotError: If it is missing, corrupt, or has a key or value that is not valid.
         """
         try:
             values = read_json(path)

@@ -1,7 +1,7 @@
 """The deployed policy: a small torch module that maps a prefill state to a block size.
 
-Nothing of an RL library is needed to load or run it. A policy knows its arms, the state groups it
-reads, the pair it was trained on, and the fixed size it falls back to.
+Loading and running it needs no RL library. Its config holds the arms, the state groups that it
+reads, the pair that it was trained on, and the fixed size that it falls back to.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import nn
 
 from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.files import atomic_directory, write_json
-from blockpilot_rl.policies.config import ACTIVATIONS, PolicyConfig
+from blockpilot_rl.policies.config import ACTIVATIONS, PolicyConfig, TrainedOn
 
 BUNDLED_POLICY = Path(__file__).parents[1] / "bundled" / "policy"
 
@@ -32,19 +32,17 @@ class BlockSizePolicy(nn.Module):
     """Scores every arm from a prefill state and picks the best.
 
     The network is a plain multilayer perceptron over the standardised state; the scores are
-    logits or predicted rewards, as the learner made them, and only their order matters.
+    logits or predicted rewards, depending on the agent; only their order matters.
     """
 
     mean: torch.Tensor
     scale: torch.Tensor
 
     def __init__(self, config: PolicyConfig) -> None:
-        """Build the network with the scaler at identity and the weights at 0.
-
-        Nothing is drawn, so the global random generator stays as it is.
-        """
+        """Build the network with an identity scaler and zero weights, without random numbers."""
         super().__init__()
         self.config = config
+        self._warned: set[str] = set()
         width = config.state.width
         self.register_buffer("mean", torch.zeros(width))
         self.register_buffer("scale", torch.ones(width))
@@ -111,14 +109,14 @@ class BlockSizePolicy(nn.Module):
 
     @torch.inference_mode()
     def usable(self, states: np.ndarray) -> np.ndarray:
-        """Tell on which states the policy can decide.
+        """Report the states that the policy can decide on.
 
         Args:
             states: `[n, width]`.
 
         Returns:
-            Boolean, `[n]`: False where the state or a score is not finite, that is, where `predict`
-            and `select` take `config.fallback`.
+            Boolean, `[n]`: False if the state or a score is not finite, in which case `predict` and
+            `select` return the fallback.
         """
         _, usable = self._judge(torch.as_tensor(states))
         return usable.cpu().numpy()
@@ -132,7 +130,7 @@ class BlockSizePolicy(nn.Module):
 
         Returns:
             Arm indices, `[n]`. A state with NaN or infinity, or whose scores overflow, gets the
-            index of `config.fallback`, and a `RuntimeWarning` says so; `usable` tells which.
+            index of `config.fallback`, with a `RuntimeWarning`; `usable` shows which.
         """
         scores, usable = self._judge(torch.as_tensor(states))
         fallback = scores.new_tensor(self.arms.index(self.config.fallback), dtype=torch.int64)
@@ -158,7 +156,7 @@ class BlockSizePolicy(nn.Module):
         return self.config.arms[int(scores.argmax())]
 
     def _judge(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Score every arm, `[n, arms]`, and tell which states can be decided on, `[n]`."""
+        """Score every arm, `[n, arms]`, and mark the states that can be decided on, `[n]`."""
         states = states.to(self.mean)
         scores = self(states)
         # A saturated hidden layer can turn an infinite state into finite scores: look at both.
@@ -169,7 +167,7 @@ class BlockSizePolicy(nn.Module):
             f"{count} of {total} states are not finite or give no finite score; the fallback block "
             f"size {self.config.fallback} is used for them",
             RuntimeWarning,
-            stacklevel=4,  # this, the caller, its inference mode, and whoever asked
+            stacklevel=4,  # this method, the caller, its inference mode, and the user
         )
 
     def check_pair(self, fingerprint: str, template: Mapping[str, Any] | None = None) -> None:
@@ -188,6 +186,29 @@ class BlockSizePolicy(nn.Module):
             raise BlockPilotError(
                 f"policy was trained with chat-template options {self.config.template}, "
                 f"not {dict(template)}"
+            )
+
+    def check_request(
+        self, temperature: float, prompt_tokens: int, language: str | None = None
+    ) -> None:
+        """Warn, once per kind, about a request that is unlike those of the training.
+
+        Args:
+            temperature: Sampling temperature; 0 for greedy decoding.
+            prompt_tokens: Length of the prompt.
+            language: Language of the prompt, if it is known.
+        """
+        trained_on = self.config.trained_on
+        if trained_on is None:
+            return
+        found = trained_on.differences(temperature, prompt_tokens, language)
+        for kind in found.keys() - self._warned:
+            self._warned.add(kind)
+            warnings.warn(
+                f"the policy was trained {found[kind]}; its choices may be slower than the fixed "
+                f"block size {self.config.fallback}",
+                UserWarning,
+                stacklevel=3,
             )
 
     def save_pretrained(self, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -307,6 +328,17 @@ def _resolve(name: str | Path) -> Path:
         ) from error
 
 
+def _card_of_training(trained_on: TrainedOn | None) -> str:
+    if trained_on is None:
+        return ""
+    temperatures = ", ".join(f"{value:g}" for value in trained_on.temperatures)
+    shortest, longest = trained_on.prompt_tokens
+    return (
+        f"- Trained at temperature {temperatures}, in {', '.join(trained_on.languages)}, on "
+        f"prompts of {shortest} to {longest} tokens\n"
+    )
+
+
 def _card(config: PolicyConfig) -> str:
     arms = ", ".join(str(arm) for arm in config.arms)
     groups = ", ".join(config.state.names)
@@ -322,7 +354,7 @@ Chooses the block size of DFlash speculative decoding for each request, right af
 - Target: {config.target}; drafter: {config.drafter} (pair fingerprint `{config.fingerprint}`)
 - Arms: {arms}; falls back to {config.fallback}
 - State: {groups} ({config.state.width} numbers)
-
+{_card_of_training(config.trained_on)}
 ```python
 from blockpilot_rl.policies.policy import BlockSizePolicy
 

@@ -1,4 +1,4 @@
-"""What every algorithm promises, and what each adds."""
+"""The interface of all algorithms, and the specifics of each."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_chooses_an_arm_for_every_prompt(algorithm, learned, tables):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_same_seed_same_agent(algorithm, learned, tables):
-    """To the last bit, whatever the global generators hold."""
+    """To the last bit, for any state of the global generators."""
     torch.manual_seed(12345)
     again = brief(algorithm).learn(*tables[:2])
     np.testing.assert_array_equal(again.choose(tables[2]), learned[algorithm].choose(tables[2]))
@@ -290,7 +290,7 @@ class Watching(Monitor):
 
 @pytest.mark.parametrize("few", [0, MIN_VALIDATION - 1])
 def test_prompts_are_held_out_with_all_their_rows(few, tables):
-    """Rows of one prompt share its state, so one of them would tell what another one earns.
+    """Rows of one prompt share its state, so one of them would leak the reward of another.
 
     Neither do several rows make few validation prompts enough.
     """
@@ -317,7 +317,7 @@ def test_held_out_prompts_depend_on_the_seed(tables):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_handful_of_prompts_is_enough_to_go_on(algorithm, tables):
+def test_a_handful_of_prompts_is_enough(algorithm, tables):
     monitor = Monitor()
     agent = brief(algorithm).learn(tables[0].select_rows(np.arange(3)), None, monitor)
     assert monitor.notes
@@ -424,5 +424,5 @@ def test_a_best_size_that_is_no_arm(learned, tmp_path):
     saved = json.loads(file.read_text(encoding="utf-8"))
     saved["problem"]["best_fixed"] = 999
     file.write_text(json.dumps(saved), encoding="utf-8")
-    with pytest.raises(BlockPilotError, match="best_fixed 999 is none of its arms"):
+    with pytest.raises(BlockPilotError, match="best_fixed 999 is not one of its arms"):
         load_agent(tmp_path)

@@ -1,4 +1,4 @@
-"""The log of decisions, and what it tells off-policy evaluation."""
+"""The log of decisions and its use in off-policy evaluation."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def sweep() -> Sweep:
 
 
 def by_state(states: np.ndarray) -> np.ndarray:
-    """A policy of its own: long blocks where the state tells of high acceptance, `[n, arms]`."""
+    """A hand-written policy: long blocks for states with high acceptance, `[n, arms]`."""
     return np.eye(len(ARMS))[np.where(states[:, 0] > 2.5, ARMS.index(8), ARMS.index(2))]
 
 
 @pytest.mark.parametrize("algorithm", SETTINGS)
-def test_a_saved_log_tells_what_another_policy_earns(algorithm, sweep, tmp_path):
+def test_a_saved_log_estimates_another_policy(algorithm, sweep, tmp_path):
     train = sweep.split("train")
     make_agent(algorithm, hyperparams=SETTINGS[algorithm]).learn(train).save(tmp_path)
     log = pd.read_parquet(tmp_path / DECISIONS_FILE)
@@ -76,7 +76,7 @@ def test_the_guide_reads_a_log(sweep, tmp_path, monkeypatch, capsys):
     assert low < train.speedups[:, fixed.problem.best_fixed_arm].mean() < high
 
 
-def test_a_log_that_cannot_tell_rows_apart_is_refused(tmp_path):
+def test_a_log_that_cannot_distinguish_rows_is_refused(tmp_path):
     columns = [name for name in LOGGED if name not in ("temperature", "seed")]
     path = tmp_path / DECISIONS_FILE
     pd.DataFrame(columns=columns).to_parquet(path)

@@ -1,4 +1,4 @@
-"""What learners achieve where the states tell which block size is best, and where they do not."""
+"""Agents on sweeps whose states do or do not determine the best block size."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def tables():
 
 
 def of_kinds(tables):
-    """Prompts of eight kinds by how many drafts are accepted; eight numbers of the state tell.
+    """Prompts of eight kinds by their acceptance; eight numbers of the state show the kind.
 
-    What is best for each kind can be learned by a linear model as well as by a network.
+    A linear model can learn the best size of each kind as well as a network can.
     """
     edges = np.quantile(tables[0].states[:, 0], np.linspace(0, 1, KINDS + 1)[1:-1])
 
-    def told(table):
+    def with_kinds(table):
         states = table.states.copy()
         states[:, :KINDS] = np.eye(KINDS)[np.digitize(table.states[:, 0], edges)]
         return dataclasses.replace(table, states=states)
 
-    return tuple(map(told, tables))
+    return tuple(map(with_kinds, tables))
 
 
 @pytest.fixture(scope="module")
@@ -63,14 +63,14 @@ def attainable(tables):
 
 
 @pytest.mark.parametrize("algorithm", LEARNERS)
-def test_learners_close_most_of_the_gap_where_states_tell(algorithm, tables, attainable):
+def test_learners_close_most_of_the_gap_if_states_show_the_best_size(algorithm, tables, attainable):
     agent = quick(algorithm).learn(*tables[:2])
     assert attainable > 0.3
     assert gain(agent, tables[2]) > 0.7 * attainable
 
 
 @pytest.mark.parametrize("algorithm", LEARNERS_OF_REWARDS)
-def test_learners_of_rewards_lose_next_to_nothing_where_states_tell_nothing(algorithm):
+def test_learners_of_rewards_lose_little_if_states_carry_no_information(algorithm):
     train, validation, test = split(synthetic_table(1000, seed=3, signal=False))
     agent = quick(algorithm).learn(train, validation)
     score = Score.of(test, agent.choose(test), agent.problem.best_fixed)
@@ -118,7 +118,7 @@ def test_a_baseline_takes_the_difficulty_of_the_prompt_out(algorithm, tables):
     settings["hyperparams"] = {**QUICK[algorithm], "reward_baseline": "none"}
     without = make_agent(algorithm, **settings).learn(train, validation)
     assert gain(with_baseline, test) > gain(without, test)
-    # Whatever was learned from, speedups are logged.
+    # Speedups are logged, with or without a baseline.
     assert with_baseline.decisions.frame()["reward"].min() > 0
     assert without.decisions.frame()["reward"].min() > 0
 

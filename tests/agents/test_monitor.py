@@ -61,7 +61,7 @@ def test_every_algorithm_leaves_its_curves(algorithm, table, tmp_path):
 
 @pytest.mark.parametrize("algorithm", ["ppo", "supervised", "squarecb"])
 def test_the_best_on_validation_is_kept(algorithm, table):
-    """Every walk is over the whole split, not over a few episodes, which would choose by noise."""
+    """Every evaluation covers the whole split; a few episodes would choose by noise."""
     monitor = Monitor()
     make_agent(algorithm, hyperparams=BRIEF[algorithm]).learn(
         table.split("train"), table.split("validation"), monitor

@@ -71,7 +71,7 @@ def test_pooling_reduces_the_noise_of_the_targets(tables):
 
 
 def test_of_equally_good_penalties_the_strongest_is_kept():
-    """Where the states tell nothing, huge penalties all leave the best fixed size."""
+    """Without information in the states, all huge penalties choose the best fixed size."""
     table = synthetic_table(500, signal=False)
     train, validation = table.split("train"), table.split("validation")
     agent = ridge(alphas=[1e7, 1e9, 1e8]).learn(train, validation)

@@ -1,4 +1,4 @@
-"""Learning that is saved, loaded and gone on with equals learning without the break."""
+"""Training that is saved, loaded and resumed equals training without a break."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_break_changes_nothing(algorithm, tables, tmp_path):
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "linucb", "supervised"])
-def test_an_agent_in_memory_goes_on_too(algorithm, tables):
+def test_an_agent_in_memory_can_be_resumed(algorithm, tables):
     train, validation, test = tables
     whole = make_agent(algorithm, hyperparams=BRIEF[algorithm]).learn(train, validation)
     agent = make_agent(algorithm, hyperparams=BRIEF[algorithm])
@@ -89,7 +89,7 @@ def test_an_agent_in_memory_goes_on_too(algorithm, tables):
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "lints", "expected-reward"])
-def test_learning_anew_forgets_the_first_time(algorithm, tables):
+def test_training_from_scratch_forgets_the_first_time(algorithm, tables):
     train, validation, _ = tables
     once = make_agent(algorithm, hyperparams=BRIEF[algorithm]).learn(train, validation)
     twice = make_agent(algorithm, hyperparams=BRIEF[algorithm]).learn(train, validation)
@@ -110,7 +110,7 @@ def test_candidates_do_not_depend_on_where_calls_end(algorithm, tables):
     assert monitor.result.reward == max(score.reward for _, score in monitor.history)
 
 
-def test_other_arms_cannot_be_gone_on_with(tables):
+def test_other_arms_cannot_be_resumed_on(tables):
     train, validation, _ = tables
     agent = make_agent("linucb", hyperparams=BRIEF["linucb"]).learn(train, validation)
     fewer = train.select_arms(ARMS[:3])

@@ -1,4 +1,4 @@
-"""What the Stable-Baselines3 learners add: its files, its curves, and exact propensities."""
+"""The Stable-Baselines3 agents: their files, their curves and exact propensities."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_curves_of_stable_baselines_are_kept(algorithm, tables, tmp_path):
 
 
 def test_the_discount_and_the_target_network_have_no_effect(tables):
-    """Episodes of one step end for real, so nothing is bootstrapped from what follows."""
+    """Episodes of one step are terminated, so nothing is bootstrapped from later states."""
     agent = make_agent("dqn", hyperparams=BRIEF["dqn"]).learn(*tables[:2], total_timesteps=640)
     other = make_agent("dqn", hyperparams=BRIEF["dqn"])
     begin = other.initialize

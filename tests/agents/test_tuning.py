@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
 
-from blockpilot_rl.agents import ALGORITHMS, make_agent
+from blockpilot_rl.agents import ALGORITHMS, make_agent, tuning
 from blockpilot_rl.agents.hyperparameters import to_dict
 from blockpilot_rl.agents.tuning import SEARCH_FOLDER, TuningConfig, search_space, tune
 from blockpilot_rl.errors import BlockPilotError
@@ -113,3 +114,79 @@ def test_without_optuna(tables, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(BlockPilotError, match=r"pip install 'blockpilot-rl\[optuna\]'"):
         search(tables)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_a_resumed_study_equals_one_long_search(tables, tmp_path, sampler):
+    """And does not repeat its trials."""
+    whole = search(tables, n_trials=6, sampler=sampler, study_name="a")
+    storage = f"sqlite:///{tmp_path / 'study.db'}"
+    for trials in (2, 3, 1):
+        resumed = search(
+            tables, n_trials=trials, sampler=sampler, storage=storage, study_name="mine"
+        )
+    found, expected = (
+        [(trial.params, trial.value) for trial in tuned.study.trials] for tuned in (resumed, whole)
+    )
+    assert found == expected
+    assert len({json.dumps(params) for params, _ in found}) > 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"algorithm": "linucb"}, "algorithm"),
+        ({"state_groups": ("prompt",)}, "state_groups"),
+        ({"seed": 2}, "seed"),
+        ({"fixed": {**FEW, "epsilon": 0.5}}, "fixed"),
+        ({"seed_of_sweep": 5}, "data"),
+        ({"arms": (1, 4, 16)}, "arms"),
+    ],
+)
+def test_a_study_of_something_else_is_not_resumed(tables, tmp_path, changes, name):
+    storage = f"sqlite:///{tmp_path / 'study.db'}"
+    search(tables, n_trials=1, storage=storage, study_name="mine")
+    train, validation = tables
+    if "seed_of_sweep" in changes:
+        table = synthetic_table(500, seed=changes["seed_of_sweep"])
+        train, validation = table.split("train"), table.split("validation")
+    if "arms" in changes:
+        train, validation = (table.select_arms(changes["arms"]) for table in (train, validation))
+    with pytest.raises(BlockPilotError, match=f"is of {name} .* name another --study-name"):
+        tune(
+            changes.get("algorithm", "epsilon-greedy"),
+            train,
+            validation,
+            config(n_trials=1, storage=storage, study_name="mine"),
+            seed=changes.get("seed", 1),
+            state_groups=changes.get("state_groups", ("last_hidden", "next_token", "prompt")),
+            fixed=changes.get("fixed", FEW),
+        )
+
+
+def test_a_study_that_does_not_record_what_it_searches_is_not_resumed(tables, tmp_path):
+    optuna = pytest.importorskip("optuna")
+    storage = f"sqlite:///{tmp_path / 'study.db'}"
+    study = optuna.create_study(study_name="mine", storage=storage, direction="maximize")
+    study.optimize(lambda trial: trial.suggest_float("epsilon", 0, 1), n_trials=1)
+    with pytest.raises(BlockPilotError, match="does not record what it searches"):
+        search(tables, storage=storage, study_name="mine")
+
+
+def test_a_trial_that_diverges_fails_and_the_search_continues(tables, monkeypatch):
+    rates = iter([1e30, 0.001, 1e30, 0.001])
+
+    def suggest(trial, space):
+        return {"learning_rate": next(rates)}
+
+    monkeypatch.setattr(tuning, "_suggest", suggest)
+    tuned = search(tables, "supervised", {"epochs": 3}, n_trials=4)
+    assert [trial.state.name for trial in tuned.study.trials] == ["FAIL", "COMPLETE"] * 2
+    assert tuned.hyperparams["learning_rate"] == 0.001
+
+
+@pytest.mark.parametrize("algorithm", ["supervised", "ppo", "network-regression"])
+def test_a_search_in_which_every_trial_diverges_is_one_line(tables, algorithm):
+    steps = {"epochs": 2} if algorithm != "ppo" else {"n_timesteps": 8192, "eval_freq": 4096}
+    with pytest.raises(BlockPilotError, match="training diverged in all of them"):
+        search(tables, algorithm, {**steps, "learning_rate": 1e30}, n_trials=2)

@@ -17,9 +17,10 @@ import pytest
 
 from blockpilot_rl.agents import make_agent
 from blockpilot_rl.cli.compare import main
+from blockpilot_rl.experiments.curves import MIN_COUNT
 from blockpilot_rl.experiments.seeds import Trainer
 from tests.evaluation.replicates import joined, mixed, replicated
-from tests.synthetic import synthetic_table
+from tests.synthetic import ARMS, synthetic_table
 
 REGRESSION = ["--algos", "reward-regression", "--jobs", "1"]
 
@@ -261,11 +262,12 @@ def test_a_bandit_pays_for_every_decision(capsys, tmp_path):
     prompts = values["split"]["train_prompts"]
     decode, replay = (values["budget_curves"][price]["linucb"] for price in ("decode", "replay"))
     planned = make_agent("linucb").planned_timesteps
-    # A decision, and what the best fixed size would have earned.
-    assert decode[-1]["decodes"] == 2 * planned
+    # A decode with the chosen size and one with the best fixed size per decision, and all sizes of
+    # every training prompt to find the best fixed one.
+    assert decode[-1]["decodes"] == 2 * planned + len(ARMS) * prompts
     decodes = [point["decodes"] for point in decode]
     assert decodes == sorted(decodes)
-    assert decodes[-2] == pytest.approx(planned / 2, rel=0.01)
+    assert decodes[-2] == pytest.approx(planned / 2 + len(ARMS) * MIN_COUNT, rel=0.01)
     assert all(point["prompts"] <= min(prompts, point["decodes"] / 2) for point in decode)
     assert replay[-1]["decodes"] == prompts
     assert replay[-1]["gain"] == decode[-1]["gain"]

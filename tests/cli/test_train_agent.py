@@ -147,7 +147,7 @@ def test_the_window_around_the_training_size(train, tmp_path):
 
 
 def test_the_confidence_of_the_first_block_is_a_feature(tmp_path):
-    """The group `draft`, where the sweep has it."""
+    """The group `draft`, if the sweep has it."""
     table = synthetic_table(300)
     groups = (*table.metadata.state.groups, ("draft", 15))
     confidence = np.random.default_rng(0).uniform(size=(300, 15)).astype(np.float32)
@@ -164,7 +164,7 @@ def test_the_confidence_of_the_first_block_is_a_feature(tmp_path):
 
 
 @pytest.mark.parametrize("algorithm", ["linucb", "a2c"])
-def test_a_run_can_be_gone_on_with(algorithm, train, tmp_path):
+def test_a_finished_run_can_be_continued(algorithm, train, tmp_path):
     """As in rl-zoo, `-i RUN`; two halves are as good as the whole."""
     words = ["--algo", algorithm, "--seed", 4, "--arms", "1,4,16", *brief(algorithm)]
     assert train(*words) == 0
@@ -250,11 +250,12 @@ def test_quiet(train, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_progress_goes_to_standard_error(train, capsys):
+def test_progress_goes_to_standard_error(train, capsys, monkeypatch):
+    monkeypatch.setattr("blockpilot_rl.cli.console._SILENCE_SECONDS", 0)
     assert train("--algo", "supervised", "-P", "-params", "epochs:3") == 0
     captured = capsys.readouterr()
-    assert "supervised" in captured.err
-    assert "100%" in captured.err
+    assert "supervised: 3 of 3" in captured.err
+    assert "3 of 3" not in captured.out
 
 
 def test_too_few_validation_prompts_are_noted(tmp_path, caplog):
@@ -280,7 +281,7 @@ def test_prompts_are_counted_once(tmp_path):
 
 
 def test_the_temperature_to_learn_from(tmp_path, capsys):
-    """Greedy rows by default, and a run that is gone on with keeps its own."""
+    """Greedy rows by default; a continued run keeps its own."""
     table = synthetic_table(250)
     warm = dataclasses.replace(table, seconds=table.seconds * [1, 1, 1, 2, 4])
     joined(table, replicated(warm, 2)).save(tmp_path / "sweep")
@@ -303,7 +304,7 @@ def test_the_temperature_to_learn_from(tmp_path, capsys):
         assert origin["train_prompts"] == len(table.split("train"))
     further = ["--algo", "linucb", "-n", "640", "-f", str(tmp_path / "logs")]
     for number in (4, 5):
-        # The second goes on with the first, which was told neither sweep nor temperature.
+        # The second continues the first, which named neither sweep nor temperature.
         before = folder(tmp_path, "linucb", 2 if number == 4 else 4)
         assert main([*further, "-i", str(before)]) == 0
         saved = folder(tmp_path, "linucb", number) / "provenance.json"
