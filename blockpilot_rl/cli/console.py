@@ -160,9 +160,10 @@ def _progress_lines(console: Console) -> ProgressCallback:
         nonlocal last
         if time.monotonic() - last >= _SILENCE_SECONDS:
             last = time.monotonic()
-            console.print(
-                f"{task}: {done:,}" if total is None else f"{task}: {done:,} of {total:,}"
-            )
+            line = f"{task}: {done:,}" if total is None else f"{task}: {done:,} of {total:,}"
+            # A stream that fails must not end the work whose progress it shows.
+            with suppress(OSError):
+                console.print(line)
 
     return report
 

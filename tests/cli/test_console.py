@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -183,6 +184,19 @@ def test_long_work_reports_progress_without_a_terminal(capsys, monkeypatch):
             progress("decode", 1000 * done, 4000)
         progress("train", 5, None)
     assert capsys.readouterr().err == "decode: 1,000 of 4,000\ntrain: 5\n"
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(32, "closed"), OSError(28, "No space left")])
+def test_a_failing_stream_does_not_end_the_work_whose_progress_it_shows(monkeypatch, error):
+    class Failing(io.StringIO):
+        def write(self, text):
+            raise error
+
+    monkeypatch.setattr(console, "_SILENCE_SECONDS", 0.0)
+    monkeypatch.setattr(sys, "stderr", Failing())
+    with show_progress(open_messages()) as progress:
+        progress("decode", 1, 2)
+        progress("decode", 2, 2)
 
 
 def test_progress_can_be_switched_off(capsys):
