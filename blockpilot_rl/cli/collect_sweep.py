@@ -66,7 +66,7 @@ class CollectSweepConfig(LabelledPromptFlags, RecordingConfig):
         LabelledPromptFlags.__post_init__(self)
         RecordingConfig.__post_init__(self)
         if self.part[1] > 1 and self.engine == "ray":
-            raise BlockPilotError("engine ray shares the work out by itself; drop --part")
+            raise BlockPilotError("engine ray distributes the work itself; drop --part")
         if self.merge:
             for field in dataclasses.fields(self):
                 given = getattr(self, field.name) != default_of(field)

@@ -80,7 +80,7 @@ class Choices:
 
 
 def decision_seconds(policy: BlockSizePolicy, table: Sweep, arms: np.ndarray) -> np.ndarray:
-    """Compute the time of a policy's decisions, the passes that only its state needs included.
+    """Compute the time of a policy's decisions, including passes that only its state needs.
 
     Args:
         policy: The policy as deployed.
@@ -92,7 +92,7 @@ def decision_seconds(policy: BlockSizePolicy, table: Sweep, arms: np.ndarray) ->
 
     Raises:
         BlockPilotError: If the sweep lacks a state group that the policy reads, or a latency
-            profile to price the group `draft` by.
+            profile that prices the group `draft`.
     """
     seconds = np.full(len(table), time_decisions(policy, table))
     return seconds + draft_seconds(table, arms) if "draft" in policy.state_groups else seconds
@@ -118,7 +118,7 @@ def draft_seconds(table: Sweep, arms: np.ndarray) -> np.ndarray:
     metadata = table.metadata
     if not metadata.latency:
         raise BlockPilotError(
-            "the sweep has no latency profile, which the time of the state group 'draft' needs; "
+            "the sweep has no latency profile to price the state group 'draft'; "
             "leave the group out, or re-price the sweep with `blockpilot calibrate --sweep`"
         )
     profile = LatencyProfile.from_dict(metadata.latency)

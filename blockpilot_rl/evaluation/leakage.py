@@ -44,7 +44,7 @@ def refuse_overlap(learning: Sequence[Sweep | None], test: Sweep) -> None:
 def refuse_copied_answers(
     choices: Mapping[str, Choices], test: Sweep, validation: Sweep | None = None
 ) -> None:
-    """Refuse choices that agree with the test labels more than an honest policy's can.
+    """Refuse choices that agree with the test labels more than an honest policy can.
 
     The state of a prompt predicts only partly which arm is fastest, so an honest policy differs
     from the oracle on many prompts. Two signs reveal copied answers:
@@ -96,7 +96,7 @@ def refuse_copied_answers(
                 raise BlockPilotError(
                     f"leakage: agent {name!r} chooses the fastest arm on {hits / len(answers):.0%} "
                     f"of the test prompts and on {right.mean():.0%} of the validation prompts; the "
-                    "splits are drawn alike, so it must have seen the test answers"
+                    "splits come from one distribution, so it must have seen the test answers"
                 )
 
 

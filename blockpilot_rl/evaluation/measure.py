@@ -31,9 +31,9 @@ class MeanSpeedups:
     """Mean speedups over plain decoding on the same requests.
 
     Attributes:
-        choice: Of the choice that is measured.
-        fixed: Of the best fixed size.
-        oracle: Of the oracle, which takes the fastest size of each request.
+        choice: Mean speedup of the choice that is measured.
+        fixed: Mean speedup of the best fixed size.
+        oracle: Mean speedup of the oracle, which takes the fastest size of each request.
     """
 
     choice: float
@@ -42,7 +42,7 @@ class MeanSpeedups:
 
     @property
     def regret(self) -> float:
-        """Mean speedup that the oracle has and the choice lacks."""
+        """Mean speedup of the oracle minus that of the choice."""
         return self.oracle - self.choice
 
     @property
@@ -247,7 +247,7 @@ class Requests:
         """Measure a choice within each group of the requests.
 
         Args:
-            grouping: What they are grouped by, such as `family`.
+            grouping: The label to group by, such as `family`.
             seconds: Seconds of each request, `[n]` or `[seeds, n]`.
         """
         return {

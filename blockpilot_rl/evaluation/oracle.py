@@ -1,8 +1,8 @@
-"""What choices are measured against: the best fixed size and oracles that know the outcome.
+"""References for choices: the best fixed size and oracles that know the outcome.
 
 The oracle that takes the fastest of many sizes partly profits from noise within each answer, which
 no policy can predict. `crossfit_oracle` and `half_oracle` choose on one measurement and are judged
-on another, so that noise does not help them.
+on another, so they do not profit from noise.
 """
 
 from __future__ import annotations
@@ -100,15 +100,15 @@ class CrossFit:
 def crossfit_oracle(
     table: Sweep, fixed: int, *, confidence: float = 0.95, seed: int = 0
 ) -> CrossFit | None:
-    """Judge an oracle on other measurements than those it chooses by.
+    """Judge an oracle on measurements that it did not choose by.
 
     At a temperature above 0 a prompt has several answers, and a policy, which sees only the prompt,
     cannot choose for each of them. So the arm with the largest mean speedup on the prompt's other
     rows of the temperature is judged on the row left out. If there are no such rows, the arm is
     chosen by predicted and judged by measured seconds, where both are recorded.
 
-    A few other rows are a noisy guide: chosen by a single one, this oracle can fall short of a
-    policy that predicts well.
+    A few rows are noisy evidence: with a single other row, this oracle can be worse than a policy
+    that predicts well.
 
     Args:
         table: Rows to judge on.
@@ -139,9 +139,9 @@ def half_oracle(
 ) -> CrossFit | None:
     """Judge an oracle that chooses on one half of each answer and is judged on the other.
 
-    Part of the oracle's lead is where the drafts happen to end in one answer. That does not carry
-    over to the other half, so the remaining lead is what the prompt and its answer have in common.
-    For an answer with `E` tokens after the first:
+    Part of the oracle's lead depends on where drafts happen to end in one answer. That part does
+    not carry over to the other half; the remaining lead comes from the prompt and the answer as a
+    whole. For an answer with `E` tokens after the first:
 
     - The passes that begin before token `E / 2` form the first half under each arm, the others the
       second. A pass across the middle belongs to the first half with all its tokens.
@@ -154,7 +154,7 @@ def half_oracle(
 
     Rows with an arm that has no pass in its second half, such as very short answers, are left out.
 
-    This is not a strict bound. Half an answer is a noisy guide too, so a policy that predicts well
+    This is not a strict bound. Half an answer is noisy evidence too, so a policy that predicts well
     can do better; and predictable differences between halves, such as a remark before a list, count
     as noise.
 

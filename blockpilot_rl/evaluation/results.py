@@ -58,7 +58,7 @@ class Verdict:
     Attributes:
         ship: Name of an agent, or `"fixed"`.
         block_size: The size to ship if that is `"fixed"`, else None.
-        code: Why. `"ships"`: the agent passes all tests. Otherwise a fixed size is shipped:
+        code: The reason. `"ships"`: the agent passes all tests. Otherwise a fixed size is shipped:
             `"no_agents"` if none was compared, `"no_gain"` if none is significantly faster than the
             best fixed size, `"no_gain_over_constant"` if the best is not significantly faster than
             each of its own sizes, `"family_loss"` if it loses more than the margin in a family.
@@ -70,8 +70,8 @@ class Verdict:
             bound; None if none was compared.
         gain: Its gain in mean speedup over the best fixed size, at that level.
         total_gain: Its gain in total time, at the level of the comparison.
-        constant: The size, of those that it takes, that it surpasses least clearly; None if it is
-            not significantly faster than the best fixed size.
+        constant: Among the sizes that it takes, the one that it beats by the least certain margin;
+            None if it is not significantly faster than the best fixed size.
         gain_over_constant: Its gain over always taking that size.
         worst_family: Family where it gains least.
         worst_family_gain: Its gain there.
@@ -140,11 +140,11 @@ Curves = dict[str, list[CurvePoint]]
 
 @dataclass(frozen=True)
 class AblationRow:
-    """What agents achieve that see some state groups only.
+    """What agents achieve when they see only some state groups.
 
     Attributes:
         groups: The state groups.
-        width: How many numbers they have.
+        width: Number of values in these groups.
         mean_speedup: Mean over requests of plain seconds / seconds, averaged over seeds.
         gain: Gain in mean speedup over the best fixed size, as a fraction.
         gap_closed: Share of the way from that size to the oracle.

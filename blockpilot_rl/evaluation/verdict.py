@@ -23,10 +23,10 @@ def decide(
     """Choose between the agents and the best fixed size.
 
     An agent may be shipped if it is significantly faster than the best fixed size and than each of
-    the sizes that it takes itself, and loses at most the margin in every family. Of several, the
-    one whose gain has the highest lower bound is shipped. The comparison with its own sizes rules
-    out constants and mixtures of constants: an agent that also learned from validation prompts
-    could know a better constant.
+    the sizes that it takes itself, and loses at most the margin in every family. If several agents
+    pass, the one whose gain has the highest lower bound is shipped. The comparison with an agent's
+    own sizes rules out constants and mixtures of constants: an agent that also learned from
+    validation prompts could use a better constant.
 
     Args:
         judge: Measures gains at a level that is adjusted for the number of agents (Bonferroni).
@@ -88,7 +88,7 @@ def _code(best: str, shippable: list[str], adapting: list[str], gain: Interval) 
 
 
 def _over_constants(judge: Judge, choices: Choices, confidence: float) -> tuple[int, Interval]:
-    """Compare choices with always taking one of the sizes that they take.
+    """Compare choices with each of their own sizes as a fixed size.
 
     Returns:
         The size with the least lower bound of the relative difference, and that difference.

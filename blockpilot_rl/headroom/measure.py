@@ -1,7 +1,8 @@
 """Headroom: how much adapting the block size could gain, before anything is trained.
 
-Fixed sizes are chosen on training prompts. They, simple choices that take no learning, and oracles
-that know the outcome are measured on test prompts. Intervals are paired bootstraps over prompts.
+Fixed sizes are chosen on training prompts. Fixed sizes, simple choices without learning, and
+oracles that know the outcome are measured on test prompts. Intervals are paired bootstraps over
+prompts.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class HeadroomSettings:
 
     confidence: float = option(0.95, help="level of the intervals", above=0, below=1)
     min_gain: float = option(
-        0.02, help="gain in mean speedup that is worth adapting, as a fraction", minimum=0
+        0.02,
+        help="smallest gain in mean speedup that justifies adapting, as a fraction",
+        minimum=0,
     )
     seed: int = option(0, help="seed of the bootstrap", minimum=0)
     temperature: str | None = option(
@@ -73,12 +76,12 @@ class HeadroomSettings:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A way of choosing the block size that takes no learning.
+    """A way to choose the block size without learning.
 
     Attributes:
         kind: `"group"` for the best size of each group, `"rule"` for a rule at every step.
         name: What the groups are, or the name of the rule.
-        requests: The requests that it was tried on.
+        requests: The requests that it was measured on.
         seconds: Their seconds, `[n]`.
     """
 
@@ -96,8 +99,8 @@ def measure_headroom(
     """Measure how much adapting the block size could gain on a sweep.
 
     Args:
-        sweep: A sweep with train and test rows, or its folder; None for the bundled sweep. Of a
-            folder, the rows of `settings.temperature` are used, and its traces.
+        sweep: A sweep with train and test rows, or its folder; None for the bundled sweep. For a
+            folder, the rows of `settings.temperature` and the folder's traces are used.
         traces: Traces of some rows, by row number. They are used if training and test rows have
             some. None for those of the folder.
         settings: How to measure.
@@ -349,9 +352,9 @@ def judge_headroom(
             answers.
         crossfit: The cross-fitted oracle alone, if there is one.
         steps: Deciding at every step, if it was measured.
-        candidates: Choices that take no learning.
+        candidates: Choices without learning.
         confidence: Level of the intervals, before adjustment.
-        min_gain: Gain that is worth adapting, as a fraction.
+        min_gain: Smallest gain that makes adapting worth it, as a fraction.
     """
     largest = oracle.gain.high
     if steps is not None:

@@ -177,7 +177,7 @@ def acceptance_headroom(
         default: The drafter's own block size.
         window: Largest distance from it of the sizes that the oracle can choose, as in BlockPilot
             (arXiv 2606.31315).
-        min_gain: Gain that is worth adapting, as a fraction.
+        min_gain: Smallest gain that makes adapting worth it, as a fraction.
         confidence: Level of the intervals.
         seed: Seed of the bootstrap.
 
@@ -244,7 +244,7 @@ def _selection(
 
 
 def _acceptance_values(measured: Measured, sizes: tuple[int, ...] = ()) -> dict[str, Any]:
-    """Return what was measured in acceptance lengths as values for JSON."""
+    """Return a measurement in acceptance lengths as values for JSON."""
     return {
         "acceptance_length": measured.mean_speedup,
         "gain": measured.gain,

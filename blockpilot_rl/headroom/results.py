@@ -81,7 +81,7 @@ class HeadroomVerdict:
     """Whether adapting is worth it, as data. `reports.sentences.headroom_reason` words it.
 
     Attributes:
-        worth: `"yes"` if a choice that takes no learning gains enough, `"no"` if even choices that
+        worth: `"yes"` if a choice without learning gains enough, `"no"` if even choices that
             know the outcome gain too little, else `"maybe"`.
         min_gain: Gain that is worth it, as a fraction.
         block_size: The fixed size that gains are relative to.
@@ -128,7 +128,7 @@ class Headroom:
         per_language: The best size of each language.
         per_temperature: The best size of each temperature.
         oracle: The fastest size of each row.
-        oracle_crossfit: An oracle that noise does not help; None without replicates.
+        oracle_crossfit: An oracle that does not profit from noise; None without replicates.
         oracle_halves: The oracle chosen on one half of each answer and judged on the other; None if
             answers are too short.
         steps: Deciding at every step; None without traces.
@@ -170,7 +170,7 @@ class Headroom:
     provenance: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return values for JSON; `step_oracle` holds what else is decided at every step."""
+        """Return values for JSON; `step_oracle` holds everything that is decided at every step."""
         values = dataclasses.asdict(self)
         steps = values.pop("steps")
         values["step_oracle"] = steps and {**steps.pop("step_oracle"), **steps}

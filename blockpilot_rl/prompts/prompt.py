@@ -102,7 +102,7 @@ class Prompt:
 
     @property
     def split(self) -> Split:
-        """The split that the prompt belongs to, always the same one."""
+        """The split of the prompt, which never changes."""
         return split_of(self.id)
 
     @property
@@ -118,8 +118,8 @@ class Prompt:
 def policy_split(prompt: Prompt) -> Split:
     """Return the split of a prompt in a sweep.
 
-    Only the built-in suite trains drafters. In all other suites, the share that the hash keeps for
-    drafters is training data of policies.
+    Only the built-in suite trains drafters. In all other suites, the drafter share is training
+    data of policies.
     """
     return "train" if prompt.suite != BUILTIN and prompt.split == "drafter" else prompt.split
 

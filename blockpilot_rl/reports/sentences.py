@@ -26,14 +26,14 @@ def headroom_values(found: Headroom | AcceptanceHeadroom) -> dict[str, Any]:
 
 
 def verdict_line(comparison: Comparison) -> str:
-    """What to deploy and why."""
+    """State what to deploy and why."""
     verdict = comparison.verdict
     what = verdict.ship if verdict.block_size is None else f"fixed block size {verdict.block_size}"
     return f"Verdict: ship {what}: {verdict_reason(verdict)}."
 
 
 def verdict_reason(verdict: Verdict) -> str:
-    """Why an agent or a fixed size is shipped."""
+    """State why an agent or a fixed size is shipped."""
     if verdict.code == "no_agents" or verdict.gain is None:
         return "no learned agent was compared"
     best, gain, fixed = verdict.best_agent, verdict.gain, _fixed_words(verdict.best_fixed)
@@ -87,7 +87,7 @@ def _passed_over_words(names: list[str]) -> str:
 
 
 def headroom_reason(found: Headroom | AcceptanceHeadroom) -> str:
-    """Why adapting the block size is worth it or not."""
+    """State why adapting the block size is worth it or not."""
     if isinstance(found, AcceptanceHeadroom):
         return _published_reason(found)
     verdict = found.verdict
@@ -115,7 +115,7 @@ def headroom_reason(found: Headroom | AcceptanceHeadroom) -> str:
 
 
 def _known_words(verdict: HeadroomVerdict) -> str:
-    """What choices gain that know the outcome."""
+    """Describe the gain of choices that know the outcome."""
     text = f"knowing the fastest size of each request would gain {verdict.oracle_gain.value:+.1%}"
     if verdict.crossfit_gain is not None:
         text += (
@@ -157,7 +157,7 @@ def _published_reason(found: AcceptanceHeadroom) -> str:
 
 
 def crossfit_line(comparison: Comparison) -> str:
-    """What an oracle achieves that noise does not help."""
+    """Describe an oracle that does not profit from noise."""
     found = comparison.crossfit
     if found is None:
         return "None of these rows was measured twice, so the oracle could not be cross-fitted."
@@ -174,7 +174,7 @@ def crossfit_line(comparison: Comparison) -> str:
 
 
 def halves_line(comparison: Comparison) -> str:
-    """How much of the oracle's lead is noise within one answer."""
+    """Describe how much of the oracle's lead is noise within one answer."""
     found = comparison.halves
     if found is None:
         return "The answers are too short to choose on one half and judge on the other."

@@ -311,9 +311,9 @@ def split_text(comparison: Comparison, name: str) -> str:
 
 
 def crossfit_rows(*oracles: CrossFit | None) -> list[list[str]]:
-    """Name, mean speedup and gain over best fixed of oracles that noise does not help.
+    """Name, mean speedup and gain over best fixed of oracles that do not profit from noise.
 
-    Each is judged on rows of its own, so it is compared with the fixed size and with the in-sample
+    Each is judged on its own rows, so it is compared with the fixed size and with the in-sample
     oracle on these rows.
     """
     names = {

@@ -1,1 +1,1 @@
-"""Prompt suites and the recorded sweeps that are collected on them."""
+"""Recorded sweeps: recording, storing, merging and re-pricing them."""

@@ -1,4 +1,4 @@
-"""Assembling a sweep from replayed shards: price every block size, and time some real decodes."""
+"""Assemble a sweep from replayed shards: price every block size, and time some real decodes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Claims: a JSON file in a folder of shards that describes the work they belong to.
+"""A claim is a JSON file in a folder of shards that describes the work they belong to.
 
-Each shard carries the digest of the claim. So work with other options cannot continue in the
-folder, and a shard that was copied from other work is refused.
+Each shard carries the digest of the claim. Work with other options cannot resume in the folder, and
+shards that were copied from other work are refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def claim(path: Path, description: dict[str, Any]) -> None:
 
 
 def claim_digest(path: Path) -> str:
-    """Digest of a folder's claim, as its shards carry it.
+    """Digest of a folder's claim, which its shards carry.
 
     Keys with the value null, which mean that an option is off, do not count.
 

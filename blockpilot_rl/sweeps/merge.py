@@ -1,4 +1,4 @@
-"""Merging: combine sweeps of one pair, such as greedy and sampled rows."""
+"""Combine sweeps of one pair, such as greedy and sampled rows."""
 
 from __future__ import annotations
 

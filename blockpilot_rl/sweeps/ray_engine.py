@@ -1,8 +1,8 @@
 """Record the shards of a sweep on a Ray cluster, with one worker per GPU or CPU slot.
 
 Every worker loads the pair once and then records shard after shard, with the same methods and files
-as a recording in one process. So a recording can change from one engine to the other, and both end
-in the same rows; in the same bytes if workers use as many threads, on processors of one kind.
+as a recording in one process. A recording can switch engines, and both give the same rows. They
+give the same bytes if workers use as many threads, on processors of one kind.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class ShardWorker:
 
     @cached_property
     def work(self) -> tuple[Answering, Recording]:
-        """The worker's answering and replaying, with the pair loaded once.
+        """The recording that this worker takes part in, with the pair loaded once.
 
         Raises:
             BlockPilotError: If the pair cannot be loaded, is another pair, or the folders are
@@ -134,7 +134,7 @@ class ShardWorker:
         for path in (recording.claim_file, self.store.claim_file):
             if not path.exists():
                 raise BlockPilotError(
-                    f"{path} is not there; the folder must lie on storage that all nodes share"
+                    f"{path} is not there; the folder must be on storage that all nodes share"
                 )
         recording.claim()
         return self.store.open(decoder.pair, decoder.target, decoder.layer_ids), recording

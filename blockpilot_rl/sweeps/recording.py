@@ -250,7 +250,7 @@ def answer_prompts(
     """
     config, report = config or RecordingConfig(), progress or no_progress
     if config.engine == "ray":
-        raise BlockPilotError("engine ray shares the work out by itself; drop part")
+        raise BlockPilotError("engine ray distributes the work itself; drop part")
     folder = Path(out)
     check_vacant(folder, resumable=False)
     with locked(folder.with_name(f"{folder.name}.part-{part[0] + 1}-of-{part[1]}")):
@@ -276,7 +276,7 @@ def check_vacant(out: Path, *, resumable: bool) -> None:
     marks = (CLAIM_FILE, ANSWERS)
     if _holds_something(unfinished) and not any((unfinished / mark).exists() for mark in marks):
         raise BlockPilotError(
-            f"{unfinished} is where unfinished work goes, and is something else; move it away or "
+            f"{unfinished} is needed for unfinished work but holds something else; move it away or "
             "name another folder for the sweep"
         )
 
@@ -287,7 +287,7 @@ def unfinished_folder(out: Path) -> Path:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove the files of a recording, its claim last. Files of others stay, with their folders."""
+    """Remove the files of a recording, its claim last. Other files stay, with their folders."""
     for path in (folder / ANSWERS, folder):
         if not path.is_dir():
             continue
@@ -331,7 +331,7 @@ def _open(
 def _check_loaded_pair(
     pair: Pair, config: RecordingConfig, calibration: Calibration | None
 ) -> None:
-    """Check that no option asks for what a loaded pair cannot do."""
+    """Check that a loaded pair supports every option."""
     if config.engine == "ray":
         raise BlockPilotError(
             "engine ray loads the pair in each worker; pass a function that loads it, such as "

@@ -19,7 +19,7 @@ from blockpilot_rl.sweeps.traces import TRACE_FILE, load_traces, save_sweep
 
 
 def reprice(sweep: Sweep, calibration: Calibration) -> Sweep:
-    """Replace the seconds of a sweep by those of a calibrated device.
+    """Replace the seconds of a sweep with those of a calibrated device.
 
     Measured seconds belong to the old device and become NaN. `latency`, `latency_dtype` and
     `device` become those of the calibration, and the provenance of the recording moves to

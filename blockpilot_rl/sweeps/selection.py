@@ -43,7 +43,7 @@ def select_temperature(sweep: Sweep, temperature: float | str | None) -> tuple[S
             the greedy rows of a sweep with several temperatures, and every row of other sweeps.
 
     Returns:
-        The rows, and a note for the user if rows were left out that nobody asked to leave out.
+        The rows, and a note for the user if rows were left out by default.
 
     Raises:
         BlockPilotError: If the temperature is invalid or was not recorded.
@@ -78,8 +78,8 @@ def select_arms(sweep: Sweep, arms: Sequence[int] | None, window: int | None) ->
             this much; None for all.
 
     Raises:
-        BlockPilotError: If both are given, a size was not recorded, or no recorded size lies in
-            the window.
+        BlockPilotError: If both are given, a size was not recorded, or no recorded size is in the
+            window.
     """
     if arms is not None and window is not None:
         raise BlockPilotError("arms and window both choose the block sizes; give only one of them")

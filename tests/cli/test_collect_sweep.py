@@ -496,7 +496,7 @@ def test_the_builtin_suite_is_the_default(tmp_path):
         (["--workers", "2"], "--workers needs engine ray"),
         (["--ray-address", "auto"], "--ray-address needs engine ray"),
         (["--engine", "ray", "--workers", "0"], "--workers must be at least 1"),
-        (["--engine", "ray", "--part", "1/2"], "shares the work out by itself; drop --part"),
+        (["--engine", "ray", "--part", "1/2"], "distributes the work itself; drop --part"),
         (["--engine", "ray", "--device", "cuda:1"], "device is cpu or cuda, not cuda:1"),
         (["--out", "{tmp}/full"], "exists; name a new folder or remove it first"),
         (["--out", "{tmp}/latin.txt"], "exists; name a new folder or remove it first"),

@@ -112,7 +112,7 @@ def test_a_draft_that_cannot_be_priced_is_refused():
     table = priced_table(5)
     arms = np.zeros(5, dtype=int)
     bare = dataclasses.replace(table, metadata=dataclasses.replace(table.metadata, latency={}))
-    with pytest.raises(BlockPilotError, match=r"no latency profile, which .* 'draft' needs"):
+    with pytest.raises(BlockPilotError, match=r"no latency profile to price .* 'draft'"):
         decision_seconds(policy(("draft",), table=bare), bare, arms)
     metadata = dataclasses.replace(table.metadata, default_block_size=12)
     other = dataclasses.replace(table, metadata=metadata)

@@ -103,7 +103,7 @@ def test_a_worker_that_outlives_its_driver_writes_nothing(decoder, load, tmp_pat
 def test_folders_that_nodes_do_not_share(decoder, load, tmp_path):
     """A worker that does not see the claims writes nothing: nobody would find it."""
     worker = worker_of(recording_in(decoder, tmp_path / "elsewhere"), load)
-    with pytest.raises(BlockPilotError, match="must lie on storage that all nodes share"):
+    with pytest.raises(BlockPilotError, match="must be on storage that all nodes share"):
         worker.record(0)
     assert list(tmp_path.iterdir()) == []
 

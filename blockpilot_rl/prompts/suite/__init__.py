@@ -113,16 +113,16 @@ def builtin_suite(
 ) -> list[Prompt]:
     """Write prompts from the package's own templates.
 
-    The groups take turns, and within each its families (and their languages), each from a random
-    stream of its own. So a smaller suite is the beginning of a larger one, and leaving out a group,
-    a family, a language or a split does not change the others' prompts.
+    The groups take turns, and so do the families and languages within a group. Each has its own
+    random stream, so a smaller suite is the beginning of a larger one, and leaving out a group, a
+    family, a language or a split does not change the other prompts.
 
     Args:
-        size: How many prompts, all different; counted after the choice of splits.
+        size: Number of different prompts, counted after splits are chosen.
         seed: Random seed. The same seed always gives the same list.
-        families: Which families of the groups to mix; all of them by default.
-        splits: Which of `SPLITS` to keep; all of them by default.
-        groups: Which of `GROUPS` to mix, in equal parts: `"english"` (everyday tasks),
+        families: Families of the groups to mix; all of them by default.
+        splits: Splits to keep, of `SPLITS`; all of them by default.
+        groups: Groups to mix in equal parts, of `GROUPS`: `"english"` (everyday tasks),
             `"languages"` (tasks in German, French, Spanish, Italian and Portuguese),
             `"multi-turn"` (chats with two or three messages of the user), `"short"` (a word or a
             line) and `"long"` (several texts, then a task).

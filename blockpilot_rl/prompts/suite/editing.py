@@ -132,7 +132,7 @@ def _code_edit(writer: Writer) -> str:
 
 
 def write_copy(writer: Writer) -> str:
-    """Write one prompt whose answer is mostly a copy of what it holds."""
+    """Write one prompt that asks for a copy of a text, exact or with a small change."""
     if writer.chance(0.3):
         return writer.pick((_lines, _table_edit, _code_edit))(writer)
     form = writer.pick((_exact, _exact, _replace, _replace, _form, _form, _typo, _tense))
@@ -187,7 +187,7 @@ def write_list_chat(writer: Writer) -> tuple[str, ...]:
 
 
 def write_correction_chat(writer: Writer) -> tuple[str, ...]:
-    """Write the turns of one chat in which facts of a text are put right."""
+    """Write the turns of one chat that corrects facts of a text."""
     source = passage(writer, 3, 5)
     text = source.text
     stated = "\n".join(f"- {name}: {value}" for name, value in source.facts.items())

@@ -1,4 +1,4 @@
-"""Families `story`, `chat-story`, `other` and `short`: requests that come without a text."""
+"""Families `story`, `chat-story`, `other` and `short`: requests without a given text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def write_story(writer: Writer) -> str:
 
 
 def write_story_chat(writer: Writer) -> tuple[str, ...]:
-    """Write the turns of one chat that tells a story and changes it."""
+    """Write the turns of one chat that asks for a story and for changes to it."""
     name, name2, name3, friend = writer.several("first", 4)
     animal, animal2, animal3 = writer.several("animal", 3)
     found, found2 = writer.pair("object")

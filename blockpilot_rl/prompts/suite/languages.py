@@ -1,4 +1,4 @@
-"""Families in languages other than English: their texts are data files of the same keys."""
+"""Families in languages other than English, written from data files with the same keys."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _pick(writer: Writer, key: str) -> str:
 
 
 def _passage(writer: Writer) -> Passage:
-    """Compose a passage of all lines of its topic, as later ones may refer to earlier ones."""
+    """Compose a passage from all lines of its topic, since later ones may refer to earlier ones."""
     topics = load_topics(writer.language)
     most = max(len(topic.lines) for topic in topics)
     return passage(writer, most, most, topics)

@@ -1,4 +1,4 @@
-"""What prompts are about: invented passages, small tables and Python functions."""
+"""Material for prompts: invented passages, small tables and Python functions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Topic:
     """A kind of passage, as templates of the suite's writer.
 
     Attributes:
-        kind: What a text on it is called, such as `"memo"`.
+        kind: Name for such a text, such as `"memo"`.
         facts: Templates by name, drawn in order; a later one may use the earlier ones.
         lines: The sentences in order. A passage always has the first line.
     """

@@ -1,4 +1,4 @@
-"""Families `question`, `summarise` and `chat-question`: a text and something to say about it."""
+"""Families `question`, `summarise` and `chat-question`: questions about a given text."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _about_table(writer: Writer) -> str:
 
 
 def write_question(writer: Writer) -> str:
-    """Write one prompt with an invented passage or table and something to answer about it."""
+    """Write one prompt with an invented passage or table and questions about it."""
     if writer.chance(0.12):
         return _about_table(writer)
     forms = (*[_one_question] * 3, _several_questions, _about_value)

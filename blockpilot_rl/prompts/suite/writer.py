@@ -44,14 +44,14 @@ def texts(name: str, key: str) -> list[Any]:
 
 @dataclass(frozen=True)
 class Grammar:
-    """What the writer knows of a language.
+    """The grammar and the words of a language.
 
     Attributes:
         lexicon: The words, or templates of words, that fill each slot.
-        requests: Ways to ask for something, around the imperative as `{lower}` or, with a capital,
-            as `{upper}`.
-        quoting_requests: Ways that suit an imperative which ends with a quoted text.
-        articles: Whether the article "a" before a mark becomes "an" where it must.
+        requests: Phrasings of a request. `{lower}` stands for the imperative, `{upper}` for the
+            imperative with a capital.
+        quoting_requests: Phrasings for an imperative that ends with a quoted text.
+        articles: Whether the article "a" before a mark becomes "an" where needed.
     """
 
     lexicon: Mapping[str, Sequence[str]]
@@ -72,10 +72,10 @@ def load_grammar(language: str) -> Grammar:
 class Writer:
     """Draws words, numbers and whole texts from one random generator.
 
-    Templates know two marks. `[a|b|c]` becomes one of its alternatives, which may be empty or hold
-    further alternatives. `{slot}` becomes a bound value or a word of the lexicon, and `{2..9}` a
-    number in that range, ends included. In English the article "a" before either mark agrees with
-    what follows.
+    Templates have two kinds of marks. `[a|b|c]` becomes one of its alternatives, which may be empty
+    or hold further alternatives. `{slot}` becomes a bound value or a word of the lexicon, and
+    `{2..9}` a number in that range, ends included. In English the article "a" before either mark
+    agrees with what follows.
 
     Args:
         rng: The generator of all choices. Writers with equal generators write the same.
@@ -151,7 +151,7 @@ class Writer:
         Args:
             request: The instruction, a finished sentence.
             text: The material.
-            label: What to call the material in layouts that name it; without it none does.
+            label: Name of the material, which some layouts show; None for layouts without it.
 
         Returns:
             The prompt.
