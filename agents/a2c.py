@@ -37,7 +37,7 @@ class A2CHyperparams(SB3Hyperparams):
 class A2CAgent(SB3Agent[A2CHyperparams]):
     """A2C: one gradient step of actor and critic per batch of decisions.
 
-    Advantages are normalised, since rewards differ by a few percent only.
+    Advantages are normalised, since rewards differ by only a few percent.
     """
 
     algorithm = "a2c"

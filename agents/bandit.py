@@ -101,7 +101,7 @@ class BanditAgent(Agent[B]):
         return self.hyperparams.decodes_per_decision
 
     def initialize(self, train: Sweep) -> None:
-        """Create a model that has seen nothing."""
+        """Create an untrained model."""
         self.decisions = DecisionLog()
         self._generator = torch.Generator().manual_seed(self.seed)
         self.projection = Projection.fit(
@@ -110,7 +110,7 @@ class BanditAgent(Agent[B]):
         self.model = self._new_model()
 
     def attach(self, train: Sweep, monitor: Monitor) -> None:
-        """Project the training states and find the place in the order of the prompts."""
+        """Project the training states and go to the current place in the order of the prompts."""
         self.decisions.attach(train)
         self._features = self.projection(self.problem.states(train))
         plain = self.hyperparams.reward_baseline == "none"
@@ -168,7 +168,7 @@ class BanditAgent(Agent[B]):
         self._generator.set_state(state["generator"])
 
     def _new_model(self) -> RewardModel:
-        """Create a model of the rewards that has seen nothing."""
+        """Create an untrained model of the rewards."""
         return RidgeModels(len(self.problem.arms), self.projection.width, self.hyperparams.alpha)
 
     def _model_from(self, state: Snapshot) -> RewardModel:

@@ -51,9 +51,9 @@ class RidgeRegressionAgent(Agent[RidgeRegressionHyperparams]):
     """Predicts every arm's gain over the best fixed size by ridge regression and takes the best.
 
     The agent learns from the training and the validation prompts together, because cross-validation
-    does what a validation split is for. It chooses the penalty by the mean reward of the choices on
-    the prompts left out, not by the error of the predictions. Of equally good penalties it takes
-    the strongest; a very strong one always chooses the best fixed size. The score is that of the
+    replaces a validation split. It chooses the penalty by the mean reward of the choices on the
+    prompts left out, not by the error of the predictions. Of equally good penalties it takes the
+    strongest; a very strong one always chooses the best fixed size. The score is that of the
     choices for prompts that were left out.
     """
 

@@ -1,4 +1,4 @@
-"""Yardsticks: random choice and the oracle, which nothing can be deployed from."""
+"""Yardsticks: random choice and the oracle, which cannot be deployed."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Memory and latency of every agent at a state as wide as that of a large target.
 
-`python benchmarks/agents.py --json OUT`. Each agent learns in a process of its own, so that its
-peak memory is its own; then the exported policies decide one state at a time, interleaved in random
-order after a warm-up. Ratios are of a decision's time to that of the policy of a fixed size, which
-reads the state once and no more. States and their number are what counts here; they are random.
+`python benchmarks/agents.py --json OUT`. Each agent learns in its own process, so that peak
+memory is measured separately. Then the exported policies decide one state at a time, interleaved in
+random order after a warm-up. Ratios compare the time of a decision with that of a fixed-size
+policy, which only reads the state. The states are random; only their width and number matter here.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def learn(config: AgentsBenchmark, name: str, folder: Path) -> dict[str, Any]:
     table = wide_table(config)
     train, validation = table.split("train"), table.split("validation")
     agent = make_agent(name, seed=config.seed)
-    # What torch imports with the first optimizer is no memory of the learning.
+    # Modules that torch imports with the first optimizer do not count as memory of the learning.
     torch.optim.AdamW([torch.zeros(1)])
     before = peak_bytes()
     agent.learn(train, validation, total_timesteps=config.steps)
@@ -126,13 +126,13 @@ def learn(config: AgentsBenchmark, name: str, folder: Path) -> dict[str, Any]:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has held so far."""
+    """Peak memory of this process so far."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def wide_table(config: AgentsBenchmark) -> Sweep:
-    """Recorded outcomes behind random states of the wanted width."""
+    """Recorded outcomes with random states of the given width."""
     table = Sweep.load(config.sweep).default_rows()
     widths = {"last_hidden": config.width, "next_token": 3, "prompt": 1}
     layout = StateLayout(tuple((group, widths[group]) for group in DEFAULT_GROUPS))

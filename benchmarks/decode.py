@@ -42,7 +42,7 @@ PLAIN, THEIRS, THEIR_DFLASH = "plain", "transformers", "transformers DFlash"
 
 
 class Outcome(NamedTuple):
-    """What decoding one prompt in one way gave.
+    """The result of decoding one prompt in one way.
 
     Attributes:
         tokens: Emitted tokens.

@@ -14,8 +14,8 @@ A wrong token breaks the first rule, a pass over the wrong text the second. Any 
 an error of the decoder, and the exit code is 1. In float32 all texts must be equal, so every
 difference is an error.
 
-Finished prompts are lines of a file beside OUT (OUT with the suffix `.jsonl`), so the same command
-resumes a run that was stopped or killed.
+Finished prompts are lines of OUT with the suffix `.jsonl`, so the same command resumes a run that
+was stopped or killed.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Journal:
             raise BlockPilotError(f"{path} is corrupt; remove it and start over") from error
         if found != description:
             raise BlockPilotError(
-                f"{path} is of another pair or other options; use the same or another --json"
+                f"{path} is of another pair or other options; repeat those options or change --json"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"\n".join(lines) + b"\n")

@@ -137,8 +137,8 @@ def _sizes(way: int | BlockSizePolicy) -> tuple[int, ...]:
 
 def report(config: PolicyBenchmark, done: dict[str, list[Generation]]) -> None:
     """Print the table and write the record."""
-    # In float32 all texts of a prompt are equal; in other dtypes rounding may part them, so time is
-    # counted per token.
+    # In float32 all texts of a prompt are equal; in other dtypes rounding may change them, so time
+    # is counted per token.
     speed = {
         name: np.array([(len(text.tokens) - 1) / text.decode_seconds for text in texts])
         for name, texts in done.items()

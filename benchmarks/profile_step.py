@@ -1,4 +1,4 @@
-"""Where the time of a target pass goes, and what it could be at best.
+"""Where the time of a target pass goes, and a lower bound for it.
 
 `python benchmarks/profile_step.py --json OUT`. For a plain step and for the verification of a
 block, the profiler measures matrix products, attention and the other operators; the rest is Python
@@ -143,7 +143,7 @@ def make_passes(decoder: Decoder, config: ProfileBenchmark) -> dict[int, Callabl
 
 
 class _Products(TorchFunctionMode):
-    """Notes the matrix products of weights, with what they multiply."""
+    """Records the matrix products with weights, and their operands."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -201,7 +201,7 @@ def time_passes(
 def profile_pass(step: Callable[[], None], repeats: int) -> dict[str, float]:
     """Seconds of each of `PARTS` and of `whole`, a pass under the profiler.
 
-    The mean over the middle half of the passes, since an interrupted one says nothing.
+    The mean over the middle half of the passes, since interrupted passes are outliers.
     """
     activities = [ProfilerActivity.CPU]
     if torch.cuda.is_available():
@@ -218,8 +218,8 @@ def attribute(events: Iterable[Any]) -> list[dict[str, float]]:
     """Add up the seconds that operators spent in each of `PARTS`, pass by pass.
 
     Time of an operator that another one called is not counted twice. On an accelerator, the time
-    is that of the kernels which an operator launched. What views and dispatch take, and Python,
-    belongs to no part.
+    is that of the kernels which an operator launched. The time of views,
+    dispatch and Python belongs to no part.
 
     Args:
         events: What the profiler recorded, `torch.autograd.profiler_util.FunctionEvent`.
@@ -298,12 +298,12 @@ def weight_bytes(target: Any) -> int:
 def describe(
     seconds: float, matmul: float, profiled: dict[str, float], floor: float
 ) -> dict[str, Any]:
-    """A pass as it is recorded.
+    """The record of a pass.
 
     Args:
         seconds: Its time without the profiler.
         matmul: Time of its matrix products alone, without the profiler.
-        profiled: What `profile_pass` gave.
+        profiled: The result of `profile_pass`.
         floor: Seconds to read the weights.
     """
     parts = {name: profiled[name] for name in PARTS}

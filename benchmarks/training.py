@@ -1,7 +1,7 @@
 """Steps per second of the native batched environments, and the training time of PPO.
 
 `python benchmarks/training.py --json OUT` steps the native environments and the generic ones, which
-loop over single environments, with the same actions on the same sweep, in turns after a warm-up.
+loop over single environments, with the same actions on the same sweep, alternating after a warm-up.
 Ratios compare steps per second within one round.
 """
 

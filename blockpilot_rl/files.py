@@ -147,8 +147,9 @@ def atomic_directory(path: str | os.PathLike[str], *, overwrite: bool = False) -
 def locked(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator[None]:
     """Lock an output, so that no second process works on it at the same time.
 
-    The lock is a file `.NAME.lock` beside the output, and is held by the operating system: it ends
-    with the process, however that ends. A lock file that a killed process leaves locks nothing.
+    The lock is a file `.NAME.lock` beside the output, and is held by the operating system: it is
+    released when the process ends for any reason. A lock file that a killed process leaves behind
+    locks nothing.
 
     Args:
         path: The file or folder that the block writes. It need not exist.
@@ -238,7 +239,7 @@ def check_output(path: str | os.PathLike[str] | None) -> None:
 
 
 def _names(folder: Path) -> list[str]:
-    """What a folder holds; nothing if it is not there."""
+    """Entries of a folder; none if it does not exist."""
     return os.listdir(folder) if folder.is_dir() else []
 
 
@@ -262,8 +263,8 @@ def check_types(values: Mapping[str, Any], schema: type) -> None:
 
     Args:
         values: Some or all of its fields.
-        schema: The dataclass. Fields that are no plain `int`, `float`, `str` or `dict` are left to
-            their reader.
+        schema: The dataclass. Fields of types other than `int`, `float`, `str` and `dict` are
+            left to their reader.
 
     Raises:
         BlockPilotError: If a value is of a wrong type; the message names the field.

@@ -1,7 +1,7 @@
 """Options: the fields of a config dataclass, with the help and the bounds that every user needs.
 
 One declaration serves Python, the command line and YAML files. A config calls `check_options` in
-its `__post_init__`, so that bad values are refused wherever they come from.
+its `__post_init__`, so that bad values are refused in all three.
 """
 
 from __future__ import annotations

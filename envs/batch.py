@@ -28,7 +28,7 @@ class Decided(NamedTuple):
 
 
 class RequestBatch:
-    """`num_envs` requests that are decided and replaced together, an array operation each.
+    """`num_envs` requests that are decided and replaced together, with array operations.
 
     They draw from one shared epoch: together they see each prompt once before any is repeated.
 

@@ -25,8 +25,8 @@ class BlockSizeEnv(OneStepEnv):
     `policy_seconds`), `acceptance_length` and `prompt_id`; that of a reset holds `prompt_id`.
 
     Args:
-        sweep: A sweep, or its folder; None for the bundled one. Of a folder that holds several
-            temperatures the greedy rows are used; a `Sweep` is used as it is.
+        sweep: A sweep, or its folder; None for the bundled one. If a folder holds several
+            temperatures, the greedy rows are used; a `Sweep` is used as it is.
         split: The split whose prompts to use; None for all.
         state_groups: State groups to observe, in order.
         arms: Block sizes to choose from, 1 among them; None for all that were recorded.

@@ -32,8 +32,8 @@ class BlockSizeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     Args:
         num_envs: Number of requests per step.
-        sweep: A sweep, or its folder; None for the bundled one. Of a folder that holds several
-            temperatures the greedy rows are used; a `Sweep` is used as it is.
+        sweep: A sweep, or its folder; None for the bundled one. If a folder holds several
+            temperatures, the greedy rows are used; a `Sweep` is used as it is.
         split: The split whose prompts to use; None for all.
         state_groups: State groups to observe, in order.
         arms: Block sizes to choose from, 1 among them; None for all that were recorded.

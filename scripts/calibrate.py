@@ -1,4 +1,4 @@
-"""Measure what passes cost on this device, and re-price recorded sweeps: `blockpilot calibrate`."""
+"""Measure the cost of passes on this device, and re-price sweeps: `blockpilot calibrate`."""
 
 import sys
 

@@ -1,1 +1,1 @@
-"""Data that ships with the package: a drafter, a sweep, and how they were made."""
+"""Data that ships with the package: a drafter, a policy and a sweep."""

@@ -1,4 +1,4 @@
-"""`calibrate`: measure what passes cost on this device, and re-price recorded sweeps."""
+"""`calibrate`: measure the cost of passes on this device, and re-price recorded sweeps."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class CalibrateConfig(PromptFlags, CalibrationConfig):
     )
     limit: int | None = option(
         None,
-        help="number of prompts of the built-in suite that the check may draw (default: 200), or "
-        "only the first N of --prompts",
+        help="number of prompts that the check may draw: of the built-in suite (default: 200), or "
+        "from the start of --prompts",
     )
     arms: tuple[int, ...] | None = option(  # type: ignore[assignment]
         None, metavar="1,B,…", help="block sizes to measure (default: the sweep's, or 1 to 16)"
@@ -79,7 +79,7 @@ class CalibrateConfig(PromptFlags, CalibrationConfig):
         """Check the values, and that each of them has an effect.
 
         Raises:
-            BlockPilotError: If a value is out of range, or has no effect beside the others.
+            BlockPilotError: If a value is out of range, or has no effect together with the others.
         """
         PromptFlags.__post_init__(self)
         self.calibration(self.arms or DEFAULT_ARMS)

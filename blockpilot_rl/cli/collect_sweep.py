@@ -61,7 +61,7 @@ class CollectSweepConfig(LabelledPromptFlags, RecordingConfig):
         """Check the values, and that each of them has an effect.
 
         Raises:
-            BlockPilotError: If a value is out of range, or has no effect beside the others.
+            BlockPilotError: If a value is out of range, or has no effect together with the others.
         """
         LabelledPromptFlags.__post_init__(self)
         RecordingConfig.__post_init__(self)
@@ -72,7 +72,7 @@ class CollectSweepConfig(LabelledPromptFlags, RecordingConfig):
                 given = getattr(self, field.name) != default_of(field)
                 if given and field.name not in ("out", "merge"):
                     raise BlockPilotError(
-                        f"{field.name} has no effect beside --merge, which records nothing; drop it"
+                        f"{field.name} has no effect with --merge, which records nothing; drop it"
                     )
 
 
@@ -134,8 +134,8 @@ def describe(sweep: Sweep, out: Path) -> list[str]:
     measured = provenance.get("measured", {"other_texts": 0})
     if measured["other_texts"]:
         lines.append(
-            f"{measured['other_texts']} of {measured['decodes']} real decodes came to another text "
-            "than the recorded one, because numbers round differently; they have no measured "
+            f"{measured['other_texts']} of {measured['decodes']} real decodes gave a different "
+            "text than the recorded one, because numbers round differently; they have no measured "
             "seconds"
         )
     if unfinished_folder(out).exists():

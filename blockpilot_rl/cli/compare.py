@@ -30,9 +30,9 @@ class CompareFlags(CompareConfig):
     """Compare learned block-size policies with fixed sizes on held-out prompts.
 
     Trains every agent with several seeds on the training prompts of a sweep. Prints what the agents
-    achieve on the test prompts, the time of their decisions included, beside the drafter's own
-    size, the best fixed size, random sizes and the oracle. The verdict at the end says whether to
-    ship an agent or a fixed size.
+    achieve on the test prompts, including the time of their decisions, next to the results
+    of the drafter's own size, the best fixed size, random sizes and the oracle. The verdict at the
+    end says whether to ship an agent or a fixed size.
     """
 
     sweep: str | None = option(
@@ -54,8 +54,8 @@ class CompareFlags(CompareConfig):
         """Check the values before any agent is trained.
 
         Raises:
-            BlockPilotError: If a value is out of range, has no effect beside the others, or cannot
-                be written to.
+            BlockPilotError: If a value is out of range, has no effect together with the others, or
+                cannot be written to.
         """
         super().__post_init__()
         if self.json not in (None, "-") and Path(self.json).is_dir():

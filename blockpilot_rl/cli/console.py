@@ -87,7 +87,7 @@ def guarded(call: Callable[[], int | None]) -> int:
 
     Returns:
         The exit code: 2 after bad input or a file that cannot be read or written, 130 after an
-        interrupt, and 141, silently, when the reader of standard output or error has gone.
+        interrupt, and 141, silently, if standard output or error is a closed pipe.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -128,7 +128,7 @@ def open_messages() -> Console:
 
 @contextmanager
 def show_progress(console: Console, enabled: bool | None = None) -> Iterator[ProgressCallback]:
-    """Show progress: a bar per unfinished task on a terminal, elsewhere a line now and then.
+    """Show progress: a bar per unfinished task on a terminal, elsewhere an occasional line.
 
     Args:
         console: Where it is shown, usually `open_messages()`.

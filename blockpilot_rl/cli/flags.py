@@ -251,7 +251,7 @@ class _Parser(ArgumentParser):
         return values
 
     def error(self, message: str) -> NoReturn:
-        """Raise instead of printing the usage and leaving the process."""
+        """Raise instead of printing the usage and exiting."""
         raise BlockPilotError(message)
 
     def _print_message(self, message: str, file: Any = None) -> None:
@@ -274,7 +274,7 @@ class _Parser(ArgumentParser):
         return result
 
     def _rename(self, word: str) -> str:
-        """Spell one flag in the present way."""
+        """Replace an old spelling of one flag."""
         flag, equals, value = word.partition("=")
         flag = flag.replace("_", "-")
         name = self.renamed.get(flag[2:].replace("-", "_"))
@@ -330,7 +330,7 @@ class _Parser(ArgumentParser):
             raise ArgumentError(action, f"{value!r} is not one of {', '.join(choices)}.{hint}")
 
     def _refuse_misspelt(self, argv: Sequence[str]) -> None:
-        """Name an unknown option before what else is wrong: it may be the flag that is missing."""
+        """Report an unknown option first: it may be a misspelled required flag."""
         for word in argv:
             flag = word.partition("=")[0]
             if re.fullmatch(r"--\w[\w-]*", flag) and flag not in self._option_string_actions:
@@ -463,7 +463,7 @@ def _describe(error: ArgumentError) -> str:
 
 
 class _Loader(yaml.BaseLoader):
-    """Leaves scalars as the text they are, so that `no` and `1e-3` mean what they mean as flags."""
+    """Keeps scalars as text, so that `no` and `1e-3` mean the same as on the command line."""
 
 
 _NULL = "tag:yaml.org,2002:null"
@@ -488,7 +488,7 @@ def _load_yaml(path: Path) -> dict[str, Any]:
 
 
 def _tokens(action: Action, value: Any, mapping: bool) -> list[str]:
-    """Render a YAML value as the command line words that give it to `action`.
+    """Render a YAML value as command-line words for `action`.
 
     Raises:
         BlockPilotError: If no words could.

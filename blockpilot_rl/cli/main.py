@@ -18,7 +18,7 @@ COMMANDS = {
     "compare": "compare learned policies with fixed block sizes on held-out prompts",
     "export-policy": "export a trained agent as a policy that needs no RL library",
     "train-drafter": "train a DFlash drafter for a target",
-    "calibrate": "measure what passes cost on this device, and re-price sweeps by it",
+    "calibrate": "measure the cost of passes on this device, and re-price sweeps",
     "quickstart": "train, compare, export and decode on the bundled sweep",
 }
 

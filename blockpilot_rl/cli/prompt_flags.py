@@ -47,8 +47,8 @@ class PromptFlags:
     limit: int | None = option(
         None,
         minimum=1,
-        help="number of prompts of the built-in suite without the drafter split (default: 2000), "
-        "or of the first of --prompts to take",
+        help="number of prompts: of the built-in suite without its drafter split (default: 2000), "
+        "or from the start of --prompts",
     )
     groups: str | None = option(
         None,
@@ -136,14 +136,14 @@ class PromptFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledPromptFlags(PromptFlags):
-    """Prompts to record. Those from elsewhere get labels."""
+    """Prompts to record. Prompts from elsewhere get labels."""
 
     suite: str | None = option(None, metavar="NAME", help="suite of --prompts (default: custom)")
     family: str | None = option(
-        None, metavar="NAME", help="family of the --prompts that name none (default: other)"
+        None, metavar="NAME", help="family of --prompts without one (default: other)"
     )
     language: str | None = option(
-        None, metavar="CODE", help="language of the --prompts that name none (default: en)"
+        None, metavar="CODE", help="language of --prompts without one (default: en)"
     )
 
     def __post_init__(self) -> None:

@@ -82,7 +82,7 @@ def _print_decoded(decoded: list[DecodedPrompts], console: Console) -> None:
         )
     console.print(table)
     console.print(
-        "So few prompts show that it works, not what it gains, and other programs on this machine "
-        "slow some ways more than others; ship what the verdict above names.",
+        "So few prompts show that decoding works, not how much it gains, and other programs on "
+        "this machine add noise. Ship what the verdict above names.",
         soft_wrap=True,
     )

@@ -12,10 +12,10 @@ NEAR_ONE = 1.2
 """An acceptance length below this suggests that drafter and target do not fit."""
 
 FEW_PASSES = 20
-"""With fewer decode passes an acceptance length is too rough for a warning."""
+"""With fewer decode passes an acceptance length is too noisy for a warning."""
 
 LEAST_LOOP = 24
-"""Tokens that a loop has at least."""
+"""Smallest number of tokens of a loop."""
 
 MANY_LOOPS = 0.2
 """If more texts than this share end in a loop, acceptance says little about other texts."""

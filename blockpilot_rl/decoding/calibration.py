@@ -223,7 +223,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Decoded:
-    """One real decode beside the profile's prediction.
+    """One real decode and the profile's prediction.
 
     Attributes:
         block_size: Block size of every pass.

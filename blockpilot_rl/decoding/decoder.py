@@ -134,7 +134,7 @@ class Decoder:
         self.refresh()
         if block > 1 and not self.target.reads_blocks:
             raise BlockPilotError(
-                "the target's hooks change a pass over several tokens in another way than passes "
+                "the target's hooks change a pass over several tokens differently than passes "
                 "over one token, so drafts cannot be verified; decode with block size 1"
             )
         began = time.perf_counter()
@@ -414,7 +414,7 @@ def check_alike(target: PreTrainedModel, drafter: PreTrainedModel) -> None:
     if (drafter.dtype, drafter.device) != (target.dtype, target.device):
         raise BlockPilotError(
             f"the drafter is {drafter.dtype} on {drafter.device}, the target {target.dtype} on "
-            f"{target.device}; load both alike"
+            f"{target.device}; load both with the same dtype and device"
         )
 
 

@@ -342,7 +342,7 @@ class LeanDrafter:
         anchor: torch.Tensor,
         choose: Callable[[torch.Tensor, int], torch.Tensor],
     ) -> torch.Tensor:
-        """Draft the tokens of one block, each by the one before it if the drafter reads that.
+        """Draft the tokens of one block, each based on the one before it if the drafter reads that.
 
         Args:
             states: Of its masks, `[n, hidden]`.

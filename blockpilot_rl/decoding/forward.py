@@ -1,4 +1,4 @@
-"""The target's forward pass over a cache: lean where possible, through its modules elsewhere.
+"""The target's forward pass over a cache: lean where possible, otherwise through its modules.
 
 The common dense families (RMSNorm, grouped-query attention, RoPE, SwiGLU) run as a few fused calls
 per layer over the same weights. Other targets, and targets that hooks, adapters or patches have
@@ -69,7 +69,7 @@ class ModuleCache(DynamicCache):
     """transformers' cache with `length` and an absolute `crop`.
 
     Made without a config, it keeps every position, also of layers with a sliding window: a window
-    that has moved on could not take rejected drafts back. The layers' masks do not change by that.
+    that has moved on could not take rejected drafts back. The layers' masks stay the same.
     """
 
     @property
@@ -189,8 +189,8 @@ class ModuleForward:
     def _check(self) -> None:
         """Read five tokens with a rejected draft between, and compare with other passes.
 
-        Families that forget what was cropped are compared with their own passes over one token:
-        hooks may treat a token differently by its place in a pass.
+        Families that forget what was cropped are compared with their own passes over one token,
+        because hooks may depend on a token's place in a pass.
         """
         ids = torch.arange(1, 6, device=self.head.device)[None] % self.vocab_size
         family = type(self.model).__name__
@@ -208,7 +208,7 @@ class ModuleForward:
                 theirs = torch.cat([logits_of(self, self(x, cache)) for x in singles], dim=1)
             else:
                 theirs = self.model(input_ids=ids, use_cache=False).logits[:, 2:]
-        # Code that keeps other state, or lays its modules out otherwise, fails in its own ways.
+        # Code with other state or another layout of modules can raise any error.
         except Exception as error:
             raise BlockPilotError(
                 f"targets of class {family} cannot be decoded: {one_line(error)}"

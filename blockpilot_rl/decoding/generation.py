@@ -45,7 +45,7 @@ class Prefill:
         draft_cache: The drafter's cache, or None without a drafter.
         drafter_read: Whether the drafter has read the prompt for the state, so that every decode
             starts from there. Context that a decode has read is not kept, so that the next one,
-            with another block size, takes as long as if it were the first.
+            with another block size, is timed as if it were the first.
         stream: Identifies the latest stream, the only one that may use the caches.
     """
 

@@ -1,4 +1,4 @@
-"""Measuring a latency profile: the decoder's own steps, timed one by one.
+"""Measure a latency profile by timing the decoder's own steps one by one.
 
 Times are medians over a grid of block sizes and context lengths. Within each round, all cells are
 measured in random order, so that the drift of a shared machine affects them equally. The medians

@@ -1,4 +1,4 @@
-"""Smoothing of measured step times, so that noise does not decide the best block size.
+"""Smooth measured step times, so that noise does not decide the best block size.
 
 Medians are smoothed in two ways, each as far as the measurement supports it:
 

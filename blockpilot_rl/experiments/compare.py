@@ -44,7 +44,7 @@ ALL = tuple(
     for name in LEARNERS
     if name not in ("network-regression", REGRESSION)
 )
-"""What `all` trains: every algorithm, the regression once and by its general name."""
+"""The algorithms that `all` stands for; the regression appears once, under its general name."""
 
 View = Callable[[Comparison], dict[str, Any]]
 """Takes the comparison so far and returns further fields of it."""
@@ -124,7 +124,7 @@ class CompareConfig:
         None,
         minimum=1,
         metavar="N",
-        help="processes that train seeds side by side (default: one per processor, at most one "
+        help="processes that train seeds in parallel (default: one per processor, at most one "
         "per seed); the results do not depend on it",
     )
 
@@ -132,7 +132,7 @@ class CompareConfig:
         """Check the values before any agent is trained.
 
         Raises:
-            BlockPilotError: If a value is out of range, or has no effect beside the others.
+            BlockPilotError: If a value is out of range, or has no effect together with the others.
         """
         for name in ("algos", "state_groups", "arms"):
             value = getattr(self, name)

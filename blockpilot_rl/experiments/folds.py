@@ -1,4 +1,4 @@
-"""Families left out: how policies do on a kind of prompt that they were not trained on."""
+"""Families left out: results on kinds of prompts that policies were not trained on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work for several seeds in processes side by side."""
+"""Run the work of several seeds in parallel processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 from blockpilot_rl.errors import BlockPilotError
 
 Map = Callable[[Callable[[int], Any], Iterable[int]], Iterable[Any]]
-"""The built-in `map` over seeds, or one like it."""
+"""The built-in `map` over seeds, or a parallel version of it."""
 
 _GUARD = "a script that uses several processes needs the guard `if __name__ == '__main__':`"
 

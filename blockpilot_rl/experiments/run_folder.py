@@ -33,7 +33,7 @@ def create_run_folder(log_folder: str | Path, algorithm: str, name: str = ENVIRO
     Args:
         log_folder: Parent of all runs.
         algorithm: Name of the algorithm.
-        name: Name of the environment, or of the work if it is no training.
+        name: Name of the environment, or of the task if it is not training.
 
     Raises:
         BlockPilotError: If it cannot be created.

@@ -1,4 +1,4 @@
-"""Training with several seeds: what is learned from, and what the agents then choose."""
+"""Training with several seeds: the rows to learn from, and the choices of the agents."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def random_prompts(table: Sweep, count: int, seed: int) -> Sweep:
 
 
 class SeedResult(NamedTuple):
-    """What the agent of one seed returns from its process.
+    """The result that the agent of one seed returns from its process.
 
     Attributes:
         arms: Its choices on the test rows, `[n]`.
@@ -101,7 +101,7 @@ class SeedResult(NamedTuple):
 
 
 class TrainedSeeds(NamedTuple):
-    """What the agents of one algorithm choose, and what their training cost.
+    """The choices of the agents of one algorithm, and the cost of their training.
 
     Attributes:
         choices: Their choices, with the time of each decision.

@@ -1,1 +1,1 @@
-"""Our decoder and policies inside other libraries."""
+"""The decoder and policies of this package inside other libraries."""

@@ -1,6 +1,6 @@
 """A block size for each request in transformers' `generate`.
 
-`generate` reads and checks its arguments, and can then hand the decoding loop to a function:
+`generate` reads and checks its arguments, and can then pass the decoding loop to a function:
 
     model.generate(ids, custom_generate=block_pilot(drafter, policy=policy), max_new_tokens=128)
 
@@ -252,7 +252,7 @@ def _until(passes: Iterator[Pass], stop: _Stop, streamer: BaseStreamer | None) -
 
 
 def _arguments_of_generate(frame: FrameType | None) -> Mapping[str, Any]:
-    """Read the arguments that the calling `generate` does not hand on.
+    """Read the arguments that the calling `generate` does not pass on.
 
     transformers passes no streamer to the function (since huggingface/transformers#40586), though
     the streamer already has the prompt: a reader of a `TextIteratorStreamer` would wait forever.

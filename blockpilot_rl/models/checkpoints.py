@@ -121,7 +121,7 @@ def check_finite(tensors: Iterable[tuple[str, torch.Tensor]], source: str) -> No
 
     Args:
         tensors: Names and values. Whole numbers and tensors without data are skipped.
-        source: Where they are from, named in errors.
+        source: Origin of the tensors, named in errors.
 
     Raises:
         BlockPilotError: If a tensor holds such a value. The message names the tensor.

@@ -1,6 +1,6 @@
-"""What DFlash2 adds to a drafter: convolutions inside a block and a selector of candidates.
+"""The DFlash2 parts of a drafter: convolutions inside a block and a selector of candidates.
 
-Positions of a block do not know what is drafted beside them. Around attention and MLP of every
+Positions of a block do not see the drafts at the other positions. Around attention and MLP of every
 layer, short convolutions let a position read the ones before it. After the last layer, a selector
 chooses among the most probable tokens of each position by how well they follow the token before.
 """

@@ -52,7 +52,7 @@ class TrainedOn:
     def differences(
         self, temperature: float, prompt_tokens: int, language: str | None = None
     ) -> dict[str, str]:
-        """Describe in what a request lies outside the training, by `temperature` and so on."""
+        """Describe how a request differs from those of the training, by `temperature` and so on."""
         found = {}
         if self.temperatures and not (
             min(self.temperatures) <= temperature <= max(self.temperatures)
@@ -83,7 +83,7 @@ class PolicyConfig:
         target: Name of that target.
         drafter: Name of that drafter.
         template: Chat-template options of the states it was trained on.
-        algorithm: Learner that made it.
+        algorithm: The algorithm that trained it.
         provenance: Command, versions, git SHA and date of the training.
         trained_on: The requests that it was trained on; None for policies of release 0.1, which
             did not record them.

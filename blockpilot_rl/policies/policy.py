@@ -191,7 +191,7 @@ class BlockSizePolicy(nn.Module):
     def check_request(
         self, temperature: float, prompt_tokens: int, language: str | None = None
     ) -> None:
-        """Warn, once per kind, about a request that is unlike those of the training.
+        """Warn, once per kind, about a request that differs from those of the training.
 
         Args:
             temperature: Sampling temperature; 0 for greedy decoding.
@@ -256,7 +256,7 @@ class BlockSizePolicy(nn.Module):
         return policy.eval()
 
     def _problem(self) -> str | None:
-        """Describe a weight that is no valid number, if there is one."""
+        """Describe a weight that is not a valid number, if there is one."""
         for name, weights in self.state_dict().items():
             if not bool(weights.isfinite().all()):
                 return f"{name} holds a number that is not finite"

@@ -1,6 +1,6 @@
 """Acceptance length of a drafter in real decoding, by prompt family, length and language.
 
-Training accuracy can look good although decoding accepts few drafts, so training reports this.
+Training accuracy can look good even if decoding accepts few drafts, so training reports this too.
 """
 
 from __future__ import annotations

@@ -347,7 +347,7 @@ def test_another_dtype_is_followed_or_refused(pair, dtype):
     hook = block_pilot(pair.drafter, block_size=5)
     generate(pair, custom_generate=hook)
     pair.target.to(dtype)
-    with pytest.raises(BlockPilotError, match="load both alike"):
+    with pytest.raises(BlockPilotError, match="load both with the same dtype and device"):
         generate(pair, custom_generate=hook)
     pair.drafter.to(dtype)
     output = generate(pair, custom_generate=hook)

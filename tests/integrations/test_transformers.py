@@ -346,7 +346,7 @@ def test_what_does_not_fit_is_refused(trained):
     narrow = tiny_drafter(hidden_size=16)
     with pytest.raises(BlockPilotError, match="hidden size 16 against 32"):
         generate(trained, custom_generate=block_pilot(narrow))
-    with pytest.raises(BlockPilotError, match=r"drafter is torch.bfloat16 .* load both alike"):
+    with pytest.raises(BlockPilotError, match=r"drafter is torch.bfloat16 .* load both with"):
         generate(trained, custom_generate=block_pilot(tiny_drafter().bfloat16()))
     foreign = block_pilot(trained, policy=chooser(dataclasses.replace(trained, drafter=None)))
     with pytest.raises(BlockPilotError, match="policy was trained on the pair"):
