@@ -167,7 +167,7 @@ def test_a_folder_of_someone_else_is_no_unfinished_work(words, profile, tmp_path
     (tmp_path / "sweep.partial").mkdir()
     (tmp_path / "sweep.partial" / "mine.txt").write_text("precious", encoding="utf-8")
     assert main([*words, "--profile", str(profile)]) == 2
-    assert "sweep.partial is where unfinished work goes" in capsys.readouterr().err
+    assert "sweep.partial is needed for unfinished work" in capsys.readouterr().err
     assert (tmp_path / "sweep.partial" / "mine.txt").read_text(encoding="utf-8") == "precious"
 
 
