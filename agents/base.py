@@ -19,11 +19,10 @@ from blockpilot_rl.agents.training_loop import TrainingLoop
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS, validate_groups
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import read_json, write_json, writing
-from blockpilot_rl.models.devices import check_device
+from blockpilot_rl.models.devices import check_device, one_thread
 from blockpilot_rl.policies.config import PolicyConfig
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import Sweep
-from blockpilot_rl.threads import one_thread
 
 AGENT_FILE = "agent.json"
 MIN_VALIDATION = 20

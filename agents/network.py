@@ -13,8 +13,7 @@ from torch import nn
 from blockpilot_rl.agents.base import Agent, standardisation
 from blockpilot_rl.agents.hyperparameters import require, require_network
 from blockpilot_rl.agents.monitor import Monitor
-from blockpilot_rl.agents.optimizer import BiasSparingAdamW
-from blockpilot_rl.agents.training_loop import Snapshot, TrainingLoop
+from blockpilot_rl.agents.training_loop import BiasSparingAdamW, Snapshot, TrainingLoop
 from blockpilot_rl.policies.config import PolicyConfig
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import Sweep

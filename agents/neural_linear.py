@@ -12,9 +12,8 @@ from torch import nn
 
 from blockpilot_rl.agents.bandit import BanditAgent, BanditHyperparams, one_hot, sampled_shares
 from blockpilot_rl.agents.hyperparameters import require, require_network
-from blockpilot_rl.agents.optimizer import BiasSparingAdamW
 from blockpilot_rl.agents.ridge_models import RewardModel, RidgeModels
-from blockpilot_rl.agents.training_loop import Snapshot
+from blockpilot_rl.agents.training_loop import BiasSparingAdamW, Snapshot
 from blockpilot_rl.policies.config import ACTIVATIONS
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import Sweep

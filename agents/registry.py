@@ -2,53 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from blockpilot_rl.agents.a2c import A2CAgent
 from blockpilot_rl.agents.base import Agent, read_agent_file
-from blockpilot_rl.agents.bootstrapped import BootstrappedAgent
-from blockpilot_rl.agents.dqn import DQNAgent
-from blockpilot_rl.agents.epsilon_greedy import EpsilonGreedyAgent
-from blockpilot_rl.agents.expected_reward import ExpectedRewardAgent
-from blockpilot_rl.agents.fixed import FixedAgent
 from blockpilot_rl.agents.hyperparameters import read_yaml, resolve_alias
-from blockpilot_rl.agents.lints import LinTSAgent
-from blockpilot_rl.agents.linucb import LinUCBAgent
-from blockpilot_rl.agents.network_regression import NetworkRegressionAgent
-from blockpilot_rl.agents.neural_linear import NeuralLinearAgent
-from blockpilot_rl.agents.ppo import PPOAgent
-from blockpilot_rl.agents.ridge_regression import RidgeRegressionAgent
-from blockpilot_rl.agents.squarecb import SquareCBAgent
-from blockpilot_rl.agents.supervised import SupervisedAgent
-from blockpilot_rl.agents.yardsticks import OracleYardstick, RandomYardstick, Yardstick
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
 from blockpilot_rl.errors import BlockPilotError, closest
 
-AGENTS: dict[str, type[Agent[Any]]] = {
-    agent.algorithm: agent
-    for agent in (
-        PPOAgent,
-        A2CAgent,
-        DQNAgent,
-        EpsilonGreedyAgent,
-        LinUCBAgent,
-        LinTSAgent,
-        SquareCBAgent,
-        NeuralLinearAgent,
-        BootstrappedAgent,
-        SupervisedAgent,
-        RidgeRegressionAgent,
-        NetworkRegressionAgent,
-        ExpectedRewardAgent,
-        FixedAgent,
-    )
+if TYPE_CHECKING:
+    from blockpilot_rl.agents.yardsticks import Yardstick
+
+C = TypeVar("C")
+
+
+class _Classes(Mapping[str, C]):
+    """Classes by algorithm, imported when they are first used, since some load an RL library."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+
+    def __getitem__(self, algorithm: str) -> C:
+        module, _, name = self._names[algorithm].partition(".")
+        found: C = getattr(importlib.import_module(f"blockpilot_rl.agents.{module}"), name)
+        return found
+
+    def __contains__(self, algorithm: object) -> bool:
+        return algorithm in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+_AGENTS = {
+    "ppo": "ppo.PPOAgent",
+    "a2c": "a2c.A2CAgent",
+    "dqn": "dqn.DQNAgent",
+    "epsilon-greedy": "epsilon_greedy.EpsilonGreedyAgent",
+    "linucb": "linucb.LinUCBAgent",
+    "lints": "lints.LinTSAgent",
+    "squarecb": "squarecb.SquareCBAgent",
+    "neural-linear": "neural_linear.NeuralLinearAgent",
+    "bootstrapped": "bootstrapped.BootstrappedAgent",
+    "supervised": "supervised.SupervisedAgent",
+    "ridge-regression": "ridge_regression.RidgeRegressionAgent",
+    "network-regression": "network_regression.NetworkRegressionAgent",
+    "expected-reward": "expected_reward.ExpectedRewardAgent",
+    "fixed": "fixed.FixedAgent",
 }
-YARDSTICKS: dict[str, type[Yardstick]] = {
-    yardstick.algorithm: yardstick for yardstick in (RandomYardstick, OracleYardstick)
-}
-ALGORITHMS: dict[str, type[Agent[Any]] | type[Yardstick]] = {**AGENTS, **YARDSTICKS}
+_YARDSTICKS = {"random": "yardsticks.RandomYardstick", "oracle": "yardsticks.OracleYardstick"}
+
+AGENTS = _Classes[type[Agent[Any]]](_AGENTS)
+YARDSTICKS = _Classes["type[Yardstick]"](_YARDSTICKS)
+ALGORITHMS = _Classes["type[Agent[Any]] | type[Yardstick]"]({**_AGENTS, **_YARDSTICKS})
 
 
 @overload

@@ -25,8 +25,7 @@ from blockpilot_rl.agents.base import Agent, standardisation
 from blockpilot_rl.agents.exploring import DecisionLog, ExploringHyperparams
 from blockpilot_rl.agents.hyperparameters import require, require_network
 from blockpilot_rl.agents.monitor import Monitor
-from blockpilot_rl.agents.optimizer import BiasSparingAdamW
-from blockpilot_rl.agents.training_loop import Snapshot, TrainingLoop
+from blockpilot_rl.agents.training_loop import BiasSparingAdamW, Snapshot, TrainingLoop
 from blockpilot_rl.envs.one_step import state_space
 from blockpilot_rl.envs.vector import BlockSizeVecEnv
 from blockpilot_rl.errors import BlockPilotError

@@ -15,7 +15,6 @@ from blockpilot_rl.evaluation.results import Comparison
 from blockpilot_rl.experiments.compare import CompareConfig, compare
 from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.options import option
-from blockpilot_rl.reports.report import write_report
 from blockpilot_rl.reports.sentences import (
     comparison_values,
     crossfit_line,
@@ -101,6 +100,8 @@ def _save(comparison: Comparison, flags: CompareFlags) -> None:
     if flags.json not in (None, "-"):
         write_json(flags.json, comparison_values(comparison))
     if flags.report is not None:
+        from blockpilot_rl.reports.report import write_report
+
         write_report(comparison, flags.report)
 
 

@@ -21,8 +21,12 @@ from blockpilot_rl.headroom.published import (
 from blockpilot_rl.headroom.results import Headroom
 from blockpilot_rl.options import option
 from blockpilot_rl.provenance import provenance
-from blockpilot_rl.reports.headroom_tables import acceptance_tables, headroom_tables
-from blockpilot_rl.reports.sentences import headroom_reason, headroom_values
+from blockpilot_rl.reports.headroom import (
+    acceptance_tables,
+    headroom_reason,
+    headroom_tables,
+    headroom_values,
+)
 
 
 @dataclass(frozen=True)

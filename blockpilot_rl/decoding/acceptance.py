@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blockpilot_rl.decoding.generation import Generation
+if TYPE_CHECKING:
+    from blockpilot_rl.decoding.generation import Generation
 
 NEAR_ONE = 1.2
 """An acceptance length below this suggests that drafter and target do not fit."""

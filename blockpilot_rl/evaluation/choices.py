@@ -11,9 +11,9 @@ import torch
 from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.decoding.state import compute_state
 from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.models.devices import one_thread
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import Sweep
-from blockpilot_rl.threads import one_thread
 
 _DECISIONS = 50
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.choices import Choices
-from blockpilot_rl.evaluation.judge import Judge
+from blockpilot_rl.evaluation.judge import Judge, decide
 from blockpilot_rl.evaluation.leakage import refuse_copied_answers, refuse_overlap
 from blockpilot_rl.evaluation.measure import group_masks
 from blockpilot_rl.evaluation.off_policy import check_off_policy
@@ -19,7 +19,6 @@ from blockpilot_rl.evaluation.oracle import (
     half_oracle,
 )
 from blockpilot_rl.evaluation.results import ALL_PROMPTS, Comparison
-from blockpilot_rl.evaluation.verdict import decide
 from blockpilot_rl.experiments.seeds import Splits
 from blockpilot_rl.sweeps.table import Sweep
 

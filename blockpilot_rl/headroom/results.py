@@ -78,7 +78,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class HeadroomVerdict:
-    """Whether adapting is worth it, as data. `reports.sentences.headroom_reason` words it.
+    """Whether adapting is worth it, as data. `reports.headroom.headroom_reason` words it.
 
     Attributes:
         worth: `"yes"` if a choice without learning gains enough, `"no"` if even choices that

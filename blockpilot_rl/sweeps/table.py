@@ -23,7 +23,7 @@ from blockpilot_rl.decoding.acceptance import is_repetitive
 from blockpilot_rl.decoding.latency import LatencyProfile, possible_seconds
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_directory, write_json
-from blockpilot_rl.prompts import SPLITS
+from blockpilot_rl.prompts.prompt import SPLITS
 from blockpilot_rl.sweeps.metadata import SweepMetadata, read_metadata
 from blockpilot_rl.sweeps.parquet import KEY, SCALARS, SWEEP_FILE, Key, keys_of, read_parquet
 

@@ -11,7 +11,7 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.oracle import mixed_arms
 from blockpilot_rl.files import _plain
 from blockpilot_rl.headroom.measure import COST_FACTORS, HeadroomSettings, measure_headroom
-from blockpilot_rl.reports.headroom_tables import headroom_tables
+from blockpilot_rl.reports.headroom import headroom_tables
 from blockpilot_rl.sweeps.reprice import predict_seconds
 from blockpilot_rl.sweeps.table import Sweep
 from tests.evaluation.replicates import joined, mixed, replicated

@@ -8,7 +8,7 @@ import pytest
 
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.headroom.published import PublishedResults, acceptance_headroom
-from blockpilot_rl.reports.sentences import headroom_reason
+from blockpilot_rl.reports.headroom import headroom_reason
 
 SIZES = (4, 14, 15, 16, 17, 18, 32)
 LENGTHS = {

@@ -8,7 +8,8 @@ from blockpilot_rl.evaluation.results import Verdict
 from blockpilot_rl.evaluation.statistics import Interval
 from blockpilot_rl.headroom.measure import measure_headroom
 from blockpilot_rl.headroom.results import HeadroomVerdict
-from blockpilot_rl.reports.sentences import headroom_reason, headroom_values, verdict_reason
+from blockpilot_rl.reports.headroom import headroom_reason, headroom_values
+from blockpilot_rl.reports.sentences import verdict_reason
 from tests.synthetic import synthetic_table
 
 VERDICT = Verdict(

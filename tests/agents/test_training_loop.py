@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from blockpilot_rl.agents.optimizer import BiasSparingAdamW
+from blockpilot_rl.agents.training_loop import BiasSparingAdamW
 
 
 def test_weights_decay_and_biases_do_not():

@@ -1,10 +1,13 @@
-"""Tables of a headroom report as text cells."""
+"""The headroom in words: tables of text cells, and the reason of its verdict."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from blockpilot_rl.evaluation.measure import Measured
 from blockpilot_rl.headroom.published import AcceptanceHeadroom
-from blockpilot_rl.headroom.results import Group, Headroom, Steps
+from blockpilot_rl.headroom.results import Group, Headroom, HeadroomVerdict, Steps
+from blockpilot_rl.reports.sentences import fixed_words
 from blockpilot_rl.reports.tables import TextTable, counted, crossfit_rows, gain_text, slower_text
 
 
@@ -178,3 +181,80 @@ def _cells(item: Measured) -> list[str]:
 
 def _span(sizes: tuple[int, ...]) -> str:
     return f"{sizes[0]}–{sizes[-1]}"
+
+
+def headroom_values(found: Headroom | AcceptanceHeadroom) -> dict[str, Any]:
+    """Return a headroom as values for JSON, with the reason of its verdict in words."""
+    values = found.to_dict()
+    values["verdict"]["reason"] = headroom_reason(found)
+    return values
+
+
+def headroom_reason(found: Headroom | AcceptanceHeadroom) -> str:
+    """State why adapting the block size is worth it or not."""
+    if isinstance(found, AcceptanceHeadroom):
+        return _published_reason(found)
+    verdict = found.verdict
+    fixed, known = fixed_words(verdict.block_size), _known_words(verdict)
+    if verdict.worth == "yes":
+        gain = verdict.candidate_gain
+        assert gain is not None
+        assert verdict.candidate_confidence is not None
+        return (
+            f"adapting is worth it here: {_candidate_words(verdict)} alone gains "
+            f"{gain.value:+.1%} in mean speedup ({100 * verdict.candidate_confidence:.3g}% "
+            f"interval {gain.low:+.1%} to {gain.high:+.1%}) over {fixed}; {known}"
+        )
+    if verdict.worth == "no":
+        return (
+            f"adapting is not worth it here: {known} over {fixed}, at most "
+            f"{verdict.largest_gain:+.1%}, which is less than the required {verdict.min_gain:.1%}; "
+            f"ship {fixed}"
+        )
+    return (
+        f"adapting may be worth it here: {known} over {fixed}, but no simple rule gains a "
+        f"significant {verdict.min_gain:.1%}; train policies and compare them with "
+        "`blockpilot compare`"
+    )
+
+
+def _known_words(verdict: HeadroomVerdict) -> str:
+    """Describe the gain of choices that know the outcome."""
+    text = f"knowing the fastest size of each request would gain {verdict.oracle_gain.value:+.1%}"
+    if verdict.crossfit_gain is not None:
+        text += (
+            f" ({verdict.crossfit_gain.value:+.1%} if the {verdict.crossfit_prompts} prompts with "
+            "several answers are cross-fitted)"
+        )
+    if verdict.prefix_gain is not None:
+        text += f", the best prefix at every step {verdict.prefix_gain.value:+.1%}"
+    return text
+
+
+def _candidate_words(verdict: HeadroomVerdict) -> str:
+    if verdict.candidate_kind == "group":
+        return f"the best size of each {verdict.candidate}"
+    return f"the step rule “{verdict.candidate}”"
+
+
+def _published_reason(found: AcceptanceHeadroom) -> str:
+    gain, sizes = found.oracle.gain, found.window_sizes
+    worth = "is not" if found.verdict.worth == "no" else "may be"
+    reason = (
+        f"adapting {worth} worth it here: knowing the best of sizes {sizes[0]} to {sizes[-1]} for "
+        f"each prompt gains {gain.value:+.1%} ({gain.low:+.1%} to {gain.high:+.1%}) in acceptance "
+        f"length over fixed {found.default.block_size}, chosen and judged on the same decodes, and "
+        "acceptance lengths do not show time"
+    )
+    selection = found.selection
+    if selection is None:
+        return reason
+    if selection.equals_oracle:
+        return (
+            f"{reason}; the published selection equals the oracle's labels on all "
+            f"{selection.prompts} prompts, so it does not show a prediction"
+        )
+    return (
+        f"{reason}; the published selection is as good as the oracle on {selection.matches} of "
+        f"{selection.prompts} prompts"
+    )
