@@ -37,7 +37,7 @@ LAYERS = (
     ("envs",),
     ("agents",),
     ("experiments",),
-    ("integrations", "training", "serving", "cli"),
+    ("integrations", "training", "cli"),
 )
 
 

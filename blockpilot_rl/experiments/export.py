@@ -47,6 +47,9 @@ def export_policy(
         sweep: Sweep to check the policy on; None for the one of the run.
         overwrite: Replace the policy that the folder holds.
 
+    Returns:
+        The folder, which `BlockSizePolicy.from_pretrained` takes, and how it was checked.
+
     Raises:
         BlockPilotError: If the run is incomplete or is of a yardstick, its sweep is missing or of
             another pair, a score is not finite, or the folder cannot be written.

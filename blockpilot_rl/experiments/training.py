@@ -201,6 +201,9 @@ def train_agent(
         config: What to train and how.
         progress: Called with the algorithm, the steps done and the steps planned.
 
+    Returns:
+        The agent, its score and its run folder, which `export_policy` takes.
+
     Raises:
         BlockPilotError: If an option, the sweep or a hyperparameter is invalid, a file cannot be
             written, or training diverges before the first evaluation.

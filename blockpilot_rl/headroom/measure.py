@@ -105,6 +105,9 @@ def measure_headroom(
             some. None for those of the folder.
         settings: How to measure.
 
+    Returns:
+        The gains, with a verdict in words.
+
     Raises:
         BlockPilotError: If a split is missing, the test split has a single prompt, or a temperature
             is given with a sweep that is not a folder.

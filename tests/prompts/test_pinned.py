@@ -10,6 +10,9 @@ import pytest
 
 from blockpilot_rl.prompts import GROUPS, SPLITS, Prompt, builtin_suite
 
+FIRST_GROUPS = ("english", "languages", "multi-turn", "short", "long")
+"""The groups that the bundled drafter and sweep are made with."""
+
 POLICY_SPLITS = ("train", "validation", "test")
 PINNED = {
     ("english", "drafter"): "6039baeae0b25312",
@@ -53,16 +56,16 @@ def test_every_group_and_split(group: str, split: str) -> None:
 
 
 def test_the_prompts_that_drafters_are_trained_and_reported_on() -> None:
-    drafter = builtin_suite(2000, splits=["drafter"], groups=tuple(GROUPS))
+    drafter = builtin_suite(2000, splits=["drafter"], groups=FIRST_GROUPS)
     assert digest(drafter) == "4be2e5c7547842d7"
     assert digest(builtin_suite(8000)) == "e46878f945e5d23f"
 
 
 def test_the_prompts_that_sweeps_are_recorded_on() -> None:
     assert digest(builtin_suite(2000, splits=POLICY_SPLITS)) == "dcab42aa30d2e904"
-    mixed = builtin_suite(1000, splits=POLICY_SPLITS, groups=tuple(GROUPS))
+    mixed = builtin_suite(1000, splits=POLICY_SPLITS, groups=FIRST_GROUPS)
     assert digest(mixed) == "e4a4a8fa86c48ea9"
 
 
 def test_the_prompts_of_another_seed() -> None:
-    assert digest(builtin_suite(500, seed=1, groups=tuple(GROUPS))) == "b63720707c41bc72"
+    assert digest(builtin_suite(500, seed=1, groups=FIRST_GROUPS)) == "b63720707c41bc72"

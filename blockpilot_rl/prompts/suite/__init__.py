@@ -1,8 +1,8 @@
 """The built-in suite: groups of prompt families, written by templates and a random generator.
 
 To add a family, write a function that takes a `Writer` and returns a text, put its texts into
-`blockpilot_rl/prompts/data`, and name it at the end of a group below. The order of the families of
-the group `english` decides their random numbers, so those that exist must keep their places.
+`blockpilot_rl/prompts/data`, and add a new group below. Existing groups keep their families
+in their order, which decides the prompts that a group begins with.
 """
 
 from __future__ import annotations
