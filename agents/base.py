@@ -101,7 +101,7 @@ class Agent(ABC, Generic[H]):
 
     @property
     def problem(self) -> Problem:
-        """What the agent has learned to decide.
+        """The decision problem that the agent has learned.
 
         Raises:
             BlockPilotError: If it has not learned yet.
@@ -290,7 +290,7 @@ class Agent(ABC, Generic[H]):
         return probabilities
 
     def _save_model(self, folder: Path) -> None:
-        """Write what `agent.json` cannot hold."""
+        """Write everything that `agent.json` cannot hold."""
         self.policy.save_pretrained(folder / "model", overwrite=True)
         if self._loop is not None:
             self._loop.save(folder)

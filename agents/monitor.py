@@ -86,7 +86,7 @@ class Score(MeanSpeedups):
 
 
 class Scored(Protocol):
-    """What the monitor reads of an agent or a yardstick."""
+    """The part of an agent or a yardstick that the monitor reads."""
 
     @property
     def algorithm(self) -> str:
@@ -106,7 +106,7 @@ class Scored(Protocol):
 
     @property
     def problem(self) -> Problem:
-        """What it decides."""
+        """Its decision problem."""
 
     def choose(self, table: Sweep) -> np.ndarray:
         """Choose an arm for each prompt of a sweep."""

@@ -1,4 +1,4 @@
-"""What an agent has learned to decide: arms, states and the pair they belong to."""
+"""The decision problem of an agent: arms, states and the pair they belong to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from blockpilot_rl.sweeps.table import Sweep
 
 @dataclass(frozen=True)
 class Problem:
-    """What an agent has learned to decide. Other sweeps and states are refused.
+    """The decision problem that an agent has learned. Other sweeps and states are refused.
 
     Attributes:
         arms: Block sizes to choose from.

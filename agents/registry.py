@@ -131,7 +131,7 @@ def read_hyperparams(path: str | Path) -> dict[str, dict[str, Any]]:
 
     Raises:
         BlockPilotError: If the file cannot be read, an algorithm is unknown, or the entry of one
-            is no mapping.
+            is not a mapping.
     """
     values = read_yaml(Path(path))
     for algorithm, hyperparams in values.items():

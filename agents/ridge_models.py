@@ -48,7 +48,7 @@ class RidgeModels(RewardModel):
 
     Args:
         models: Number of models.
-        width: Number of features; the last is constant and has a penalty of its own.
+        width: Number of features; the last is constant and has its own penalty.
         penalty: Prior precision of the other weights.
     """
 

@@ -36,7 +36,7 @@ class RidgePath:
         centred = inputs - input_mean
         wide = centred.shape[1] > centred.shape[0]
         powers, vectors = eigh(centred @ centred.T if wide else centred.T @ centred)
-        # What rounding leaves of a direction without inputs has no weight.
+        # Directions without inputs, which differ from 0 only by rounding, get no weight.
         real = powers > 1e-12 * powers.max(initial=0.0)
         powers, vectors = powers[real], vectors[:, real]
         to_inputs = centred.T @ (vectors / np.sqrt(powers)) if wide else vectors

@@ -31,7 +31,7 @@ class SquareCBHyperparams(BanditHyperparams):
 
 
 class SquareCBAgent(BanditAgent[SquareCBHyperparams]):
-    """Takes an arm less often the further its predicted reward lies below the best."""
+    """Takes an arm less often the further its predicted reward is below the best."""
 
     algorithm = "squarecb"
     Hyperparams = SquareCBHyperparams

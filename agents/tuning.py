@@ -223,7 +223,7 @@ def _digest(train: Sweep, validation: Sweep | None) -> str:
 
 
 def _check_subject(study: optuna.Study, subject: dict[str, Any], config: TuningConfig) -> None:
-    """Record what a new study is of; refuse to resume a study of something else.
+    """Record what a new study searches; refuse to resume a study of something else.
 
     Raises:
         BlockPilotError: If the study is of another algorithm, seed, sweep and so on.
@@ -266,7 +266,7 @@ def _create_study(config: TuningConfig) -> optuna.Study:
             load_if_exists=True,
         )
     except Exception as error:
-        # Each database raises errors of its own library.
+        # Each database raises the errors of its library.
         if config.storage is None:
             raise
         raise BlockPilotError(

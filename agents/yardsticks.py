@@ -62,7 +62,7 @@ class Yardstick(ABC):
 
     @property
     def problem(self) -> Problem:
-        """What the yardstick decides.
+        """The decision problem of the yardstick.
 
         Raises:
             BlockPilotError: If `learn` was not called.

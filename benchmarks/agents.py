@@ -61,13 +61,13 @@ class AgentsBenchmark:
         """Check the ranges.
 
         Raises:
-            BlockPilotError: If a number is out of range, or a name is no agent that deploys.
+            BlockPilotError: If a number is out of range, or an agent cannot be deployed.
         """
         if self.width < 1 or self.decisions < 2:
             raise BlockPilotError("--width must be positive and --decisions at least 2")
         for name in words(self.algos):
             if name not in AGENTS:
-                raise BlockPilotError(f"--algos: {name!r} is no agent that can be deployed")
+                raise BlockPilotError(f"--algos: {name!r} is not an agent that can be deployed")
 
     def names(self) -> list[str]:
         """Agents to measure, the reference first."""

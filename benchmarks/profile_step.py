@@ -222,7 +222,7 @@ def attribute(events: Iterable[Any]) -> list[dict[str, float]]:
     dispatch and Python belongs to no part.
 
     Args:
-        events: What the profiler recorded, `torch.autograd.profiler_util.FunctionEvent`.
+        events: Events of the profiler, `torch.autograd.profiler_util.FunctionEvent`.
 
     Returns:
         The seconds of each part and of the `whole` pass, for every pass.
@@ -244,7 +244,7 @@ def attribute(events: Iterable[Any]) -> list[dict[str, float]]:
 
 
 def _with_callers(event: Any) -> list[Any]:
-    """An event, and what called it, up to the pass."""
+    """An event and its callers, up to the pass."""
     found = [event]
     while found[-1].cpu_parent is not None and found[-1].name != _PASS:
         found.append(found[-1].cpu_parent)

@@ -147,7 +147,7 @@ def atomic_directory(path: str | os.PathLike[str], *, overwrite: bool = False) -
 def locked(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator[None]:
     """Lock an output, so that no second process works on it at the same time.
 
-    The lock is a file `.NAME.lock` beside the output, and is held by the operating system: it is
+    The lock is a file `.NAME.lock` next to the output, held by the operating system: it is
     released when the process ends for any reason. A lock file that a killed process leaves behind
     locks nothing.
 
@@ -179,7 +179,7 @@ def remove_leftovers(paths: Iterable[Path]) -> None:
     """Remove the temporary files and folders that killed atomic writes have left.
 
     Args:
-        paths: What was being written. No other process may be writing it now.
+        paths: The files and folders. No other process may be writing them now.
     """
     for path in paths:
         for leftover in path.parent.glob(_fitting(f".{'[0-9a-f]' * 8}-", path.name, glob.escape)):
@@ -301,7 +301,7 @@ def _write_error(error: Exception, path: str | os.PathLike[str]) -> str | None:
         number = int(found[1] or 0)
     else:
         return None
-    # Messages of torch do not say what went wrong.
+    # Messages of torch do not state the cause.
     unknown = one_line(error) if isinstance(error, OSError) else "the disk may be full"
     reason = os.strerror(number) if number else unknown
     if number in _NO_SPACE:

@@ -24,7 +24,7 @@ def read_indices(values: Any, count: int, name: str, shape: tuple[int, ...]) -> 
         int64, of the expected shape.
 
     Raises:
-        BlockPilotError: If the values are no whole numbers in the range, or of another shape.
+        BlockPilotError: If the values are not whole numbers in the range, or have another shape.
     """
     try:
         array = np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values)

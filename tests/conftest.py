@@ -43,7 +43,7 @@ def tiny(tmp_path_factory):
 
 @pytest.fixture
 def warmed(monkeypatch):
-    """Of every real decode since, whether its block size and its sampling were warmed up before."""
+    """For every later real decode, whether its block size and its sampling were warmed up."""
     from blockpilot_rl.decoding.decoder import Decoder
     from blockpilot_rl.decoding.sampling import GREEDY
 

@@ -14,7 +14,7 @@ HIDDEN = 12
 
 
 def synthetic_table(n: int = 300, seed: int = 0, signal: bool = True) -> Sweep:
-    """A sweep whose prompts have an acceptance rate that the state tells (or does not).
+    """A sweep whose prompts have an acceptance rate that the state shows (or does not).
 
     Every draft token is accepted with the prompt's own probability, so short blocks suit some
     prompts and long ones others; a pass costs 1 + 0.06 * block size.

@@ -1,4 +1,4 @@
-"""What the tests of each part show on the CPU, once more on a GPU where there is one."""
+"""The main tests of each part, repeated on a GPU if there is one."""
 
 from __future__ import annotations
 

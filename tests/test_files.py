@@ -106,7 +106,7 @@ def test_a_folder_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
     target = tmp_path / "policy"
     target.mkdir()
     (target / "weights").touch()
-    # Whoever runs the tests may be allowed everything.
+    # The user who runs the tests may be root.
     monkeypatch.setattr(os, "access", lambda path, mode: path != target)
     with (
         pytest.raises(BlockPilotError, match="policy: permission denied"),
@@ -407,8 +407,8 @@ with locked(sys.argv[1]):
 
 
 @pytest.mark.parametrize("name", ["sweep", "new/folder/report.json", "é.partial"])
-def test_a_lock_keeps_out_others_until_its_process_ends(tmp_path, name):
-    """Even when that process is killed, whose lock file stays."""
+def test_a_lock_excludes_other_processes_until_its_process_ends(tmp_path, name):
+    """Even if that process is killed and its lock file stays."""
     output = tmp_path / name
     for kill in (signal.SIGKILL, signal.SIGINT):
         command = [sys.executable, "-c", HOLD, output]

@@ -25,7 +25,7 @@ CORE = {
 }
 
 
-# Modules and packages import only what stands on their own line or above.
+# Modules and packages import only those on their own line or above.
 LAYERS = (
     ("options", "errors", "files", "plain_yaml", "progress", "provenance", "threads"),
     ("models",),
@@ -67,7 +67,7 @@ def test_package_imports_under_its_name(package):
 
 @pytest.mark.parametrize("package", FOLDERS)
 def test_every_file_of_the_checkout_is_installed(package):
-    """Trivial in an editable install; run against the wheel it finds what the build left out."""
+    """Trivial in an editable install; run against the wheel, it finds files that are missing."""
     spec = importlib.util.find_spec(package)
     assert spec is not None
     assert spec.submodule_search_locations is not None

@@ -1,4 +1,4 @@
-"""Small random checkpoints of a target and a drafter that fit each other, made on the spot."""
+"""Small random checkpoints of a target and a drafter that fit each other."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def encode(pair: Pair, text: str) -> torch.Tensor:
 
 
 def answers(pair: Pair, texts: tuple[str, ...] = PROMPTS, tokens: int = 40) -> list[Continuation]:
-    """The target's answers, which no stop token ends."""
+    """The target's answers without stop tokens."""
     target = target_forward(pair.target, [0, 2])
     return continue_batch(target, [encode(pair, text)[0] for text in texts], tokens, ())
 

@@ -169,7 +169,7 @@ def _progress_lines(console: Console) -> ProgressCallback:
 
 
 def render(table: TextTable) -> Table:
-    """Turn a table of text into what the console prints."""
+    """Turn a table of text into a table of the console."""
     rendered = Table(
         title=table.title,
         title_justify="left",
@@ -212,7 +212,7 @@ def _sigterm_raises() -> Iterator[None]:
 
 @contextmanager
 def _flushed_output() -> Iterator[None]:
-    """Write what is buffered at the end, even after `--help`, so that failures are noticed."""
+    """Flush the streams at the end, even after `--help`, so that failures are noticed."""
     try:
         yield
     finally:
@@ -221,7 +221,7 @@ def _flushed_output() -> Iterator[None]:
 
 
 def _fail(message: str, code: int) -> int:
-    """Print a message, if somebody still reads it."""
+    """Print a message unless the stream is closed."""
     try:
         print(message, file=sys.stderr)
     except BrokenPipeError:
@@ -232,7 +232,7 @@ def _fail(message: str, code: int) -> int:
 
 
 def _silence_failing_streams() -> None:
-    """Send what is left in a stream that fails to nowhere; the interpreter flushes at exit."""
+    """Discard the rest of a stream that fails, since the interpreter flushes it at exit."""
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()

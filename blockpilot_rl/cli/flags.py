@@ -259,7 +259,7 @@ class _Parser(ArgumentParser):
         print(message, end="", file=file)
 
     def _in_present_spelling(self, argv: Sequence[str]) -> list[str]:
-        """Replace what earlier releases wrote: `--a_b`, renamed flags, and values of switches."""
+        """Replace spellings of earlier releases: `--a_b`, renamed flags, and values of switches."""
         argv = list(argv)
         if self.first is not None and argv and not argv[0].startswith("-"):
             argv[0] = f"{_flag(self.first)}={argv[0]}"

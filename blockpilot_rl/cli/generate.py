@@ -169,7 +169,7 @@ class Echo:
         self._print(whole=False)
 
     def finish(self) -> None:
-        """Print what is left.
+        """Print the rest of the text.
 
         Raises:
             OSError: If the stream has failed.
@@ -201,7 +201,7 @@ def summary(result: Generation) -> str:
 
 
 def record(pair: Pair, result: Generation, config: GenerateConfig) -> dict[str, Any]:
-    """Make what `--json` writes; `block_sizes` and `accepted` have an entry per target pass."""
+    """Make the record of `--json`; `block_sizes` and `accepted` have an entry per target pass."""
     return {
         "tokens": result.tokens,
         "text": result.text,

@@ -38,7 +38,7 @@ def _main(config: QuickstartConfig) -> None:
         "compare": lambda comparison: print_comparison(comparison, console),
         "decode": lambda decoded: _print_decoded(decoded, console),
     }
-    # Bars are shown within a stage only, because they capture what is printed beside them.
+    # Bars are shown only within a stage, because they capture everything that is printed meanwhile.
     with ExitStack() as bars:
         reporter: ProgressCallback = no_progress
 

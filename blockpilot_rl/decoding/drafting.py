@@ -108,7 +108,7 @@ def _attend(
 
     Args:
         layer: The layer.
-        view: What it sees.
+        view: The window and the causality of the layer.
         cache: Its keys and values of all texts.
         start: Length of the cached context.
         texts: Row of the cache, number of tokens and masks of each text.
@@ -179,7 +179,7 @@ class LeanDrafter:
         self._snapshot = Snapshot(drafter)
 
     def is_current(self) -> bool:
-        """Whether the drafter still is what this pass has read."""
+        """Whether the drafter is unchanged since this pass was prepared."""
         return self._customization() is None and self._snapshot.is_current()
 
     def _customization(self) -> str | None:
@@ -381,7 +381,7 @@ class LeanDrafter:
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Read mask after mask; yields logits `[blocks, draft_vocab]` and draft ids `[blocks]`.
 
-        What does not depend on the drafts is computed for all masks at once.
+        Everything that does not depend on the drafts is computed for all masks at once.
         """
         if self.correction is not None:
             yield from self._corrected(self.correction, states, anchors, choose)
@@ -425,7 +425,7 @@ class LeanDrafter:
 
     @torch.no_grad()
     def _read_tokens(self, correction: CorrectionHead) -> torch.Tensor:
-        """What the correction head reads of every token that can be drafted, `[draft_vocab, rank]`.
+        """Input of the correction head for every token that can be drafted, `[draft_vocab, rank]`.
 
         Some rows at a time, since embeddings of a large vocabulary take gigabytes.
         """

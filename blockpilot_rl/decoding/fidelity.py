@@ -93,7 +93,7 @@ def _has_plain_layers(model: PreTrainedModel) -> bool:
 
 
 def customization(model: nn.Module, known: Sequence[str]) -> str | None:
-    """Find what makes a model compute something else than its weights and classes say.
+    """Find changes that make a model compute something else than its weights and classes say.
 
     Args:
         model: The model.
@@ -101,7 +101,7 @@ def customization(model: nn.Module, known: Sequence[str]) -> str | None:
             besides linears, embeddings and activations.
 
     Returns:
-        What was found and where, such as `a forward hook on model.layers.10`, or None.
+        The first change and its place, such as `a forward hook on model.layers.10`, or None.
     """
     plain: dict[type, bool] = {}
     devices: set[tuple[torch.device, torch.dtype]] = set()
@@ -162,7 +162,7 @@ def _unusual(tensor: torch.Tensor) -> str | None:
 
 
 class Snapshot:
-    """What a model consisted of when a pass over its weights was prepared."""
+    """Snapshot of a model at the time when a pass over its weights was prepared."""
 
     def __init__(self, model: nn.Module, *, buffers: bool = True) -> None:
         """Take the snapshot.

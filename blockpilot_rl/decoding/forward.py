@@ -137,7 +137,7 @@ class _GivenStates(nn.Module):
 
 
 def _without_layers(model: PreTrainedModel) -> Any:
-    """Make a model of what a causal LM does after its final norm, over the same weights.
+    """Make a model of the part of a causal LM after its final norm, with the same weights.
 
     The head's bias, scales and soft caps apply as the family's own code has them.
     """

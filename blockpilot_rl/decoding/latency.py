@@ -220,7 +220,7 @@ class LatencyProfile:
     def at_temperature(self) -> LatencyProfile:
         """Return the profile of passes at a temperature.
 
-        Noise is paid per position rather than per pass, so it is not included; see `noise_seconds`.
+        Noise is computed per position, not per pass, so it is not included; see `noise_seconds`.
         """
         added = self.sampling.lines(self.block_sizes)
         draft, verify = (

@@ -367,7 +367,7 @@ class LeanForward:
         self._snapshot = Snapshot(model)
 
     def is_current(self) -> bool:
-        """Whether the model still is what this pass has read."""
+        """Whether the model is unchanged since this pass was prepared."""
         return is_lean(self.model) and self._snapshot.is_current()
 
     def new_cache(self, batch: int, max_length: int) -> KVCache:

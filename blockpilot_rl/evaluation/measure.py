@@ -1,7 +1,7 @@
 """The measuring core: a choice of block sizes against the best fixed size and the oracle.
 
 Everything is measured from the seconds of each request, so a block size per request, a rule that
-decides at every step and any other controller are measured alike.
+decides at every step and any other controller are measured in the same way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from blockpilot_rl.evaluation.statistics import Interval, ratio_of_sums, relativ
 from blockpilot_rl.sweeps.table import Sweep
 
 GROUPINGS = ("family", "language", "temperature")
-"""What a request can be grouped by before it is decoded."""
+"""Labels that a request can be grouped by before it is decoded."""
 
 LOOPS = "loops"
 """Grouping by the answer: `looping` if it ends in a loop, else `other`."""
@@ -103,7 +103,7 @@ class Requests:
         fixed_total: Seconds of the fixed size that is best in total time, `[n]`.
         oracle: Seconds of the fastest choice for each request, `[n]`.
         ids: Prompt of each request, `[n]`. Requests with the same prompt are resampled together.
-        groups: Labels of the requests by what they are grouped by, such as `family`, `[n]` each.
+        groups: Labels of the requests for each grouping, such as `family`, `[n]` each.
         confidence: Level of the intervals.
         seed: Seed of the bootstrap.
     """

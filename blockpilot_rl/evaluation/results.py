@@ -12,7 +12,7 @@ from blockpilot_rl.evaluation.oracle import CrossFit
 from blockpilot_rl.evaluation.statistics import Interval
 
 ALL_PROMPTS = "all"
-"""Name of all prompts beside the families."""
+"""Name of the group of all prompts, next to the families."""
 
 ALL_GROUPS = "all groups"
 """Name of all state groups in an ablation."""

@@ -65,7 +65,7 @@ def write_arguments(folder: Path, arguments: Mapping[str, Any]) -> None:
 
 
 def read_arguments(folder: Path) -> dict[str, Any]:
-    """Read `args.yml`; empty if there is none, as beside an agent saved by `Agent.save`."""
+    """Read `args.yml`; empty if there is none, as for an agent saved by `Agent.save`."""
     path = folder / ARGUMENTS_FILE
     return read_yaml(path) if path.exists() else {}
 
@@ -104,7 +104,7 @@ def write_provenance(
 
 
 def read_provenance(folder: Path) -> dict[str, Any]:
-    """Read `provenance.json`; empty if there is none, as beside an agent saved by `Agent.save`.
+    """Read `provenance.json`; empty if there is none, as for an agent saved by `Agent.save`.
 
     Raises:
         BlockPilotError: If it is corrupt.

@@ -159,7 +159,7 @@ class TrainedRun:
         agent: The trained agent.
         score: Its score on the validation prompts.
         notes: Remarks that a reader of the results must know.
-        selection_note: Which rows of the sweep were used, if nobody selected them.
+        selection_note: Which rows of the sweep were used by default, if none were selected.
     """
 
     folder: Path
@@ -270,7 +270,7 @@ class _Rows:
         folder: Folder of the sweep; None if it is in memory only.
         train: Training rows.
         validation: Validation rows, if there are any.
-        note: Which rows were used, if nobody selected them.
+        note: Which rows were used by default, if none were selected.
     """
 
     folder: Path | None

@@ -342,9 +342,9 @@ def judge_headroom(
 ) -> HeadroomVerdict:
     """Decide whether adapting is worth it.
 
-    Yes, if a candidate gains at least `min_gain` over the best fixed size and its interval lies
-    above 0, at a level adjusted for the number of candidates (Bonferroni). No, if even choices that
-    know the outcome have intervals below `min_gain`: the fastest size of each request, and the best
+    Yes, if a candidate gains at least `min_gain` over the best fixed size and its interval is above
+    0, at a level adjusted for the number of candidates (Bonferroni). No, if even choices that know
+    the outcome have intervals below `min_gain`: the fastest size of each request, and the best
     prefix at every step. Otherwise maybe: only training can show it. The cross-fitted oracle is not
     a bound, since it chooses by a few other samples, which a good predictor can beat.
 

@@ -125,7 +125,7 @@ class BlockPilotGeneration:
         generation_config: GenerationConfig,
         **model_kwargs: Any,
     ) -> torch.Tensor | BlockPilotOutput:
-        """Decode one request; called by `generate` with what it has prepared.
+        """Decode one request; called by `generate` with the arguments that it has prepared.
 
         Returns:
             Prompt and emitted tokens, `[1, n + m]`, or a `BlockPilotOutput` if
@@ -288,7 +288,7 @@ def _check_request(
             model_kwargs.get("attention_mask")
         ),
         "position_ids other than 0, 1, 2, …": not _are_plain(model_kwargs.get("position_ids")),
-        "a cache of one's own (past_key_values)": getattr(
+        "your own cache (past_key_values)": getattr(
             model_kwargs.get("cache"), "_is_user_defined", False
         ),
     }

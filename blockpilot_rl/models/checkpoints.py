@@ -54,7 +54,7 @@ def resolve_checkpoint(name: str | Path, kind: str) -> Path:
         raise BlockPilotError(f"{kind} {str(name)!r} is neither a folder nor a hub id (owner/name)")
     try:
         snapshot = snapshot_download(str(name), allow_patterns=list(_FILES))
-        # These gigabytes are needed only if there are no safetensors files.
+        # Other weight files are needed only if there are no safetensors files.
         if not any(Path(snapshot).glob("*.safetensors")):
             patterns = [*_FILES, "pytorch_model*.bin"]
             snapshot = snapshot_download(str(name), allow_patterns=patterns)

@@ -86,7 +86,7 @@ class CandidateSelector(nn.Module):
     def read(
         self, logits: torch.Tensor, hidden: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Compute what does not depend on the token before a position.
+        """Compute everything that does not depend on the token before a position.
 
         Args:
             logits: `[..., vocab]`.

@@ -16,7 +16,7 @@ def normalize_messages(messages: Any) -> list[dict[str, Any]]:
 
     - A `content` that is a list of text parts becomes one text; parts become lines.
     - The role `developer` becomes `system`, its older name.
-    - Keys whose value is null are dropped. A null `content` beside another key, such as
+    - Keys whose value is null are dropped. A null `content` next to another key, such as
       `tool_calls`, becomes an empty text.
     - All other keys, such as `name` or `tool_calls`, are kept for the chat template.
 

@@ -2,7 +2,7 @@
 
 The format nests the config of the draft layers, counts feature layers from the embeddings (layer
 0), keeps copies of the target's embeddings and head, and may draft from a reduced vocabulary. The
-layers are those of Qwen3, whatever kind of config describes them. Sliding windows end a few
+layers are those of Qwen3 for every kind of config. Sliding windows end a few
 positions earlier in its training masks than here and in vLLM, which count them from each position
 of the block, not from its anchor.
 """

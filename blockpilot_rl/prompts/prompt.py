@@ -46,7 +46,7 @@ class Prompt:
 
     Attributes:
         id: First 16 hexadecimal digits of the SHA-256 of the messages' canonical JSON. Two prompts
-            with equal messages have the same id, whatever their suite and family.
+            with equal messages have the same id in every suite and family.
 
     Raises:
         BlockPilotError: If there is no message, one is empty, or the last is not the user's.

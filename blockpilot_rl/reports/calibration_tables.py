@@ -18,7 +18,7 @@ WIDE = 0.3
 
 
 def calibration_table(calibration: Calibration) -> TextTable:
-    """Table of the seconds of each pass at the middle context length, beside the medians."""
+    """Table of the seconds of each pass at the middle context length, with the medians."""
     profile = calibration.latency
     medians, sizes = profile.medians, profile.block_sizes
     middle = len(medians["contexts"]) // 2

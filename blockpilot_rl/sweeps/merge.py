@@ -15,7 +15,7 @@ from blockpilot_rl.sweeps.table import Sweep
 from blockpilot_rl.sweeps.traces import TRACE_FILE, load_traces, save_sweep
 
 _SHARED = ("fingerprint", "arms", "state", "dtype", "max_new_tokens", "template")
-"""Metadata that merged sweeps must share, beside prices and sampling options."""
+"""Metadata that merged sweeps must share, in addition to prices and sampling options."""
 
 _PRICES = ("latency", "latency_dtype", "device")
 _SAMPLING = ("top_k", "top_p")

@@ -46,7 +46,7 @@ _KINDS = {
     **dict.fromkeys(("output_tokens", "accepted"), "lists of whole numbers"),
     **dict.fromkeys(("state", "confidences"), "lists of numbers"),
 }
-"""What a column holds, by its name without a block size."""
+"""Kind of value in each column, by its name without a block size."""
 
 
 def read_parquet(

@@ -128,7 +128,7 @@ class RecordingConfig(SweepConfig):
         """Check the values, and that each of them has an effect.
 
         Raises:
-            BlockPilotError: If a value is out of range, or has no effect beside the others.
+            BlockPilotError: If a value is out of range, or has no effect together with the others.
         """
         super().__post_init__()
         validate_seeds(self.sampling, self.seeds)

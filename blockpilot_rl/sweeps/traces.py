@@ -1,6 +1,6 @@
 """Traces of a sweep's rows, for decisions at every step.
 
-`trace.parquet` is beside `sweep.parquet` and has a row for each traced row: `id`, `temperature`,
+`trace.parquet` is next to `sweep.parquet` and has a row for each traced row: `id`, `temperature`,
 `seed`, `accepted_B` for every block size B (`Trace.accepted`) and `confidences`
 (`Trace.confidences`, anchor by anchor).
 """

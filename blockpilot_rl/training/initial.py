@@ -38,7 +38,7 @@ def pretrained_drafter(
 
     Raises:
         BlockPilotError: If the drafter cannot be loaded, does not fit the target, has another shape
-            or mask token than the recipe states, or has embeddings or a head of its own, which this
+            or mask token than the recipe states, or has its own embeddings or head, which this
             recipe does not train.
     """
     drafter = load_drafter(name, torch.float32, "cpu")

@@ -51,7 +51,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "oracle": {},
 }
 
-# A few steps, for what does not depend on having learned much.
+# A few steps, for tests that need little training.
 _STEPS = {"n_timesteps": 1280, "eval_freq": 512}
 BRIEF: dict[str, dict[str, Any]] = {
     **QUICK,

@@ -110,7 +110,7 @@ def test_probabilities(algorithm, learned, tables):
 
 @pytest.mark.parametrize("algorithm", DEPLOYABLE)
 def test_states_that_are_not_finite_get_the_fallback(algorithm, learned, tables):
-    """One broken state must not break the others, nor turn into a choice unseen."""
+    """One broken state must not change the other choices, nor pass unnoticed."""
     agent = learned[algorithm]
     states = tables[2].states[:4].copy()
     expected = agent.predict(states)
@@ -126,7 +126,7 @@ def test_states_that_are_not_finite_get_the_fallback(algorithm, learned, tables)
 
 
 @pytest.mark.parametrize("algorithm", DEPLOYABLE)
-def test_policy_chooses_as_its_agent(algorithm, learned, tables, tmp_path):
+def test_policy_chooses_like_its_agent(algorithm, learned, tables, tmp_path):
     agent = learned[algorithm]
     policy = agent.to_policy({"command": ["train"]})
     policy.save_pretrained(tmp_path / "policy")
@@ -143,7 +143,7 @@ def test_policy_chooses_as_its_agent(algorithm, learned, tables, tmp_path):
     assert config.provenance == {"command": ["train"]}
 
 
-def test_the_template_of_the_states_goes_with_the_policy(tables):
+def test_the_policy_stores_the_template_of_its_states(tables):
     """So that the decoder can refuse states made with other options (z-lab/dflash#133, #60)."""
     template = {"enable_thinking": False}
     train = dataclasses.replace(
@@ -153,7 +153,7 @@ def test_the_template_of_the_states_goes_with_the_policy(tables):
 
 
 @pytest.mark.parametrize("algorithm", LEARNERS)
-def test_what_decides_on_wide_states_is_small_and_quick(algorithm, tables):
+def test_policies_of_wide_states_are_small_and_quick(algorithm, tables):
     """No matrix of width × width is kept or multiplied by, as in fidelity/mabwiser#95."""
     width = 4096
     rng = np.random.default_rng(0)
@@ -175,7 +175,7 @@ def test_what_decides_on_wide_states_is_small_and_quick(algorithm, tables):
 
 
 def test_agents_are_at_most_three_classes_deep():
-    """A training loop is something that an agent has, not something that it inherits."""
+    """An agent has a training loop; it does not inherit one."""
     for agent in AGENTS.values():
         assert len([kind for kind in agent.__mro__ if issubclass(kind, Agent)]) <= 3
 
@@ -195,7 +195,7 @@ def test_yardsticks_are_not_agents(algorithm, learned):
         ({"model": "mlp", "epochs": 3, "folds": 4, "hidden": [8]}, "network-regression"),
     ],
 )
-def test_the_old_name_of_the_regressions_picks_one(hyperparams, algorithm, tables, tmp_path):
+def test_the_old_name_of_the_regressions_selects_one(hyperparams, algorithm, tables, tmp_path):
     """As in runs of 0.1, which hold the hyperparameters of both."""
     agent = make_agent("reward-regression", hyperparams=hyperparams)
     assert agent.algorithm == algorithm
@@ -221,7 +221,7 @@ def threads() -> set[int]:
     return {torch.get_num_threads(), *(pool["num_threads"] for pool in threadpool_info())}
 
 
-def test_learning_takes_one_thread_and_gives_them_back(tables, monkeypatch):
+def test_learning_uses_one_thread_and_restores_the_number(tables, monkeypatch):
     taken = []
     monkeypatch.setattr(FixedAgent, "_fit", lambda *_: taken.append(threads()))
     monkeypatch.setattr(FixedAgent, "_conclude", lambda *_: taken.append(threads()))
@@ -255,7 +255,7 @@ def test_random_takes_every_arm_about_as_often(learned, tables):
 
 
 @pytest.mark.parametrize("algorithm", DEPLOYABLE)
-def test_features_can_be_chosen(algorithm, tables):
+def test_state_groups_can_be_chosen(algorithm, tables):
     agent = brief(algorithm, state_groups=("prompt", "next_token")).learn(*tables[:2])
     assert agent.problem.state == StateLayout((("prompt", 1), ("next_token", 3)))
     states = tables[2].states[:, [HIDDEN + 3, HIDDEN, HIDDEN + 1, HIDDEN + 2]]
@@ -264,7 +264,7 @@ def test_features_can_be_chosen(algorithm, tables):
 
 
 def _held_out(train, agent):
-    """The fifth of the training prompts that takes the place of the validation split."""
+    """The fifth of the training prompts that replaces the validation split."""
     prompts = train.rows["id"].unique()
     drawn = np.random.default_rng(agent.seed).permutation(prompts)[: len(prompts) // 5]
     held = train.select_rows(train.rows["id"].isin(drawn).to_numpy())
@@ -272,7 +272,7 @@ def _held_out(train, agent):
 
 
 @pytest.mark.parametrize("validation", ["none", "tiny"])
-def test_without_enough_validation_prompts_training_ones_take_their_place(tables, validation):
+def test_too_few_validation_prompts_are_replaced_by_training_prompts(tables, validation):
     monitor = Monitor()
     few = None if validation == "none" else tables[1].select_rows(np.arange(5))
     agent = brief("supervised").learn(tables[0], few, monitor)
@@ -365,7 +365,7 @@ def test_nothing_is_chosen_before_learning(algorithm, tables):
         ("ppo", {"device": "meta"}, "models cannot run on meta: "),
     ],
 )
-def test_bad_settings(algorithm, settings, message):
+def test_invalid_settings_are_refused(algorithm, settings, message):
     with pytest.raises(BlockPilotError, match=message):
         make_agent(algorithm, **settings)
 
@@ -386,7 +386,7 @@ def test_bad_runs(learned, tmp_path):
         ALGORITHMS["ppo"].load(tmp_path / "fixed")
 
 
-def test_a_run_of_no_valid_problem(learned, tmp_path):
+def test_a_run_with_an_invalid_problem_is_refused(learned, tmp_path):
     learned["fixed"].save(tmp_path)
     saved = json.loads((tmp_path / "agent.json").read_text(encoding="utf-8"))
     del saved["problem"]["state"]
@@ -418,7 +418,7 @@ def test_a_damaged_agent_file_is_named(learned, tmp_path, changes, message):
     assert str(file) in str(refused.value)
 
 
-def test_a_best_size_that_is_no_arm(learned, tmp_path):
+def test_a_best_size_that_is_not_an_arm_is_refused(learned, tmp_path):
     learned["fixed"].save(tmp_path)
     file = tmp_path / "agent.json"
     saved = json.loads(file.read_text(encoding="utf-8"))

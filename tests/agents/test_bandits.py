@@ -69,7 +69,7 @@ def test_prompts_come_in_shuffled_epochs(algorithm, learned, tables):
 
 
 @pytest.mark.parametrize("algorithm", ["epsilon-greedy", "squarecb", "lints", "bootstrapped"])
-def test_propensities_are_the_probabilities_of_what_was_chosen(algorithm, learned):
+def test_propensities_are_the_probabilities_of_the_choices(algorithm, learned):
     """Arms that were taken with propensity p were so in a share p of the decisions.
 
     The mean of 1/p over the decisions is the number of arms, since every arm adds 1 to it in
@@ -154,7 +154,7 @@ def test_bootstrapped_probabilities_are_the_votes_of_its_heads(learned, tables):
 
 
 def test_neural_linear_heads_are_fitted_to_the_latest_representation(learned):
-    """After a training of the network, what the heads saw before is gone from them."""
+    """After each training of the network, the heads are fitted again from scratch."""
     agent = learned["neural-linear"]
     features, arms, rewards = agent._remembered()
     hidden = agent.model.represent(features)
@@ -176,7 +176,7 @@ def test_neural_linear_forgets_the_oldest_decisions(tables):
 
 
 @pytest.mark.parametrize("algorithm", BANDITS)
-def test_wide_states_cost_what_narrow_ones_do(algorithm, tables):
+def test_wide_states_cost_no_more_than_narrow_ones(algorithm, tables):
     """fidelity/mabwiser#95: inverses of 134 MB per arm. Ours are bounded by the projection."""
     train = tables[0]
     width = 4096

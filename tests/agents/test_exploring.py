@@ -62,7 +62,7 @@ def test_a_saved_log_estimates_another_policy(algorithm, sweep, tmp_path):
 
 
 def test_the_guide_reads_a_log(sweep, tmp_path, monkeypatch, capsys):
-    """The example of docs/agents.md, as it stands there."""
+    """The example of docs/agents.md, unchanged."""
     monkeypatch.chdir(tmp_path)
     sweep.save("my-sweep")
     train = sweep.split("train")

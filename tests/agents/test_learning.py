@@ -53,7 +53,7 @@ def of_kinds(tables):
 
 @pytest.fixture(scope="module")
 def attainable(tables):
-    """Gap closed by one who knows the kinds and takes each one's best size."""
+    """Gap closed by the best size of each kind."""
     train, _, test = tables
     kind = train.states[:, :KINDS].argmax(axis=1)
     best = np.array([train.speedups[kind == i].mean(axis=0).argmax() for i in range(KINDS)])
@@ -77,7 +77,7 @@ def test_learners_of_rewards_lose_little_if_states_carry_no_information(algorith
     assert score.reward > 0.98 * score.best_fixed
 
 
-def test_shuffled_states_take_the_gain_away(tables):
+def test_shuffled_states_remove_the_gain(tables):
     train, validation, test = tables
     rng = np.random.default_rng(0)
     blind = quick("ridge-regression").learn(
@@ -107,8 +107,8 @@ def test_units_of_the_state_do_not_matter(algorithm, tables):
 
 
 @pytest.mark.parametrize("algorithm", ["epsilon-greedy", "ppo"])
-def test_a_baseline_takes_the_difficulty_of_the_prompt_out(algorithm, tables):
-    """Where prompts differ far more than arms, learning on the plain reward learns less."""
+def test_a_baseline_removes_the_difficulty_of_the_prompt(algorithm, tables):
+    """If prompts differ far more than arms, training on the plain reward works less well."""
     train, validation, test = (
         dataclasses.replace(table, seconds=table.seconds * factors)
         for table, factors in ((table, _difficulty(table)) for table in tables)

@@ -72,7 +72,7 @@ def test_the_best_on_validation_is_kept(algorithm, table):
     assert max(rewards) > min(rewards)
 
 
-def test_hyperparameters_are_shown_beside_the_result(table, tmp_path):
+def test_hyperparameters_are_shown_with_the_result(table, tmp_path):
     """In the form of TensorBoard's hparams tab, lists and null as text."""
     monitor = Monitor(tmp_path)
     agent = make_agent("supervised", seed=3, hyperparams={"epochs": 2, "hidden": [8, 4]})
@@ -97,7 +97,7 @@ def test_hyperparameters_are_shown_beside_the_result(table, tmp_path):
     }
 
 
-def test_whoever_watches_the_scores_can_end_the_learning(table):
+def test_a_callback_on_scores_can_end_the_training(table):
     class EnoughError(Exception):
         pass
 

@@ -17,7 +17,7 @@ def test_the_curve_by_hand():
 
 
 def test_arms_that_agree_leave_the_speedups_as_they_are():
-    """A pass costs what it costs in the row, so only acceptance changes."""
+    """The cost of a pass is that of the row, so only acceptance changes."""
     table = synthetic_table(n=3).select_arms((1, 2))
     accepted = [[np.ones(8, dtype=int), np.array([2, 1, 2, 2, 1])]] * 3
     output = [np.arange(9)] * 3
@@ -26,7 +26,7 @@ def test_arms_that_agree_leave_the_speedups_as_they_are():
 
 
 def test_pooled_speedups_are_nearer_to_what_a_prompt_gains_on_average():
-    """Every draft is accepted with the prompt's own chance, so the truth can be computed."""
+    """Every draft is accepted with the prompt's own probability, so the truth can be computed."""
     table = synthetic_table(n=400)
     rate = np.random.default_rng(0).uniform(0.2, 0.95, size=400)
     arms = np.array(table.arms)
@@ -42,7 +42,7 @@ def test_pooled_speedups_are_nearer_to_what_a_prompt_gains_on_average():
 
 
 @pytest.mark.parametrize("arms", [(1, 4), (1, 2, 16)])
-def test_any_arms_will_do(arms):
+def test_any_arms_can_be_pooled(arms):
     speedups = pooled_speedups(synthetic_table(n=5).select_arms(arms))
     assert speedups.shape == (5, len(arms))
     np.testing.assert_array_equal(speedups[:, 0], 1)

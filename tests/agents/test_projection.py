@@ -11,7 +11,7 @@ WIDE = StateLayout((("last_hidden", 300), ("next_token", 3), ("prompt", 1), ("dr
 
 
 def states_of(layout, n=200, seed=0, rank=20):
-    """States whose wide group varies along few directions, in units of its own."""
+    """States whose wide group varies along few directions, in its own units."""
     rng = np.random.default_rng(seed)
     states = rng.normal(size=(n, layout.width))
     width = dict(layout.groups)["last_hidden"]

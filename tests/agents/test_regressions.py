@@ -26,7 +26,7 @@ def tables():
 
 
 def both(tables, part):
-    """What the ridge regression learns from: training and validation prompts."""
+    """The rows that the ridge regression learns from: training and validation prompts."""
     return np.concatenate([part(table) for table in tables[:2]])
 
 
@@ -59,7 +59,7 @@ def test_ridge_is_the_closed_form(tables, target):
 
 
 def test_pooling_reduces_the_noise_of_the_targets(tables):
-    """Few passes over short answers: what a prompt really gains is known from its draws."""
+    """Few passes over short answers; the true gain of a prompt is known from its draws."""
     errors = {}
     for target in ("recorded", "pooled"):
         agent = ridge(alphas=[30.0], target=target).learn(*tables[:2])

@@ -39,7 +39,7 @@ def test_every_model_is_the_weighted_ridge_regression():
         np.testing.assert_allclose(models.predict(features)[:, model], x @ expected, rtol=1e-9)
 
 
-def test_the_portions_do_not_matter():
+def test_the_batch_sizes_do_not_matter():
     features, counts, targets = data()
     whole, single = (learned(features, counts, targets, batch) for batch in (60, 1))
     torch.testing.assert_close(single.weights, whole.weights)
@@ -47,7 +47,7 @@ def test_the_portions_do_not_matter():
     assert single.observations == whole.observations == 60
 
 
-def test_what_was_not_seen_changes_no_model():
+def test_unseen_observations_change_no_model():
     features, counts, targets = data()
     counts[:, 1] = 0
     models = learned(features, counts, targets, batch=8)
@@ -56,7 +56,7 @@ def test_what_was_not_seen_changes_no_model():
     torch.testing.assert_close(models.spread(features)[:, 1], untouched.spread(features)[:, 0])
 
 
-def test_its_state_is_all_there_is():
+def test_the_state_dict_is_complete():
     features, counts, targets = data()
     models = learned(features, counts, targets, batch=8)
     loaded = RidgeModels(counts.shape[1], features.shape[1], PENALTY)

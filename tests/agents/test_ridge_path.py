@@ -9,14 +9,14 @@ PENALTIES = np.array([1e-3, 0.5, 10.0])
 
 
 def data(n, width):
-    """With means of their own."""
+    """Random inputs and targets with nonzero means."""
     rng = np.random.default_rng(0)
     return rng.normal(loc=2.0, size=(n, width)), rng.normal(loc=-1.0, size=(n, 3))
 
 
 @pytest.mark.parametrize("shape", [(40, 12), (12, 40), (20, 20)])
 def test_it_solves_the_normal_equations_of_every_penalty(shape):
-    """Tall and wide inputs alike."""
+    """Both tall and wide inputs."""
     inputs, targets = data(*shape)
     path = RidgePath.from_data(inputs, targets)
     for penalty in PENALTIES:
@@ -49,7 +49,7 @@ def test_rows_left_out_may_have_twins_and_be_almost_all(kept):
         np.testing.assert_allclose(predicted, inputs[rows] @ weights + intercept, atol=1e-8)
 
 
-def test_inputs_that_tell_nothing_leave_the_mean():
+def test_uninformative_inputs_predict_the_mean():
     inputs, targets = np.full((6, 4), 0.5), data(6, 4)[1]
     path = RidgePath.from_data(inputs, targets)
     weights, intercept = path.fit(1.0)

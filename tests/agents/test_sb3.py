@@ -30,7 +30,7 @@ def tables():
 
 @pytest.fixture(scope="module")
 def learned(tables):
-    """Every one, learned once; no test changes them."""
+    """Every Stable-Baselines3 agent, trained once; no test changes them."""
     return {name: make_agent(name, hyperparams=BRIEF[name]).learn(*tables[:2]) for name in MODELS}
 
 
@@ -130,7 +130,7 @@ def test_candidates_are_judged_on_every_validation_prompt(algorithm, tables):
 
 
 def test_global_random_generators_are_left_alone(tables, tmp_path):
-    """SB3 seeds them; whoever called must not notice, neither by learning nor by loading."""
+    """SB3 seeds them; training and loading must restore the caller's state."""
     torch.manual_seed(5)
     random.seed(5)
     before = _global_random_state()

@@ -82,7 +82,7 @@ def test_lists_can_be_chosen(tables):
 
 
 @pytest.mark.parametrize("pruner", ["median", "halving"])
-def test_trials_that_fall_behind_are_ended(tables, pruner):
+def test_poor_trials_are_pruned(tables, pruner):
     fixed = {**FEW, "eval_freq": 64}
     tuned = search(tables, fixed=fixed, pruner=pruner, n_trials=8, n_startup_trials=1)
     states = [trial.state.name for trial in tuned.study.trials]
@@ -92,7 +92,7 @@ def test_trials_that_fall_behind_are_ended(tables, pruner):
     assert min(steps) < max(steps) == 10
 
 
-def test_a_study_in_a_database_is_gone_on_with(tables, tmp_path):
+def test_a_study_in_a_database_is_resumed(tables, tmp_path):
     storage = f"sqlite:///{tmp_path / 'study.db'}"
     for expected in (2, 4):
         tuned = search(tables, storage=storage, study_name="mine", n_trials=2)

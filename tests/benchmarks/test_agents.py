@@ -29,7 +29,7 @@ def sweep(tmp_path_factory):
     [("linucb", 64, 0), ("reward-regression", None, 0), ("dqn", 4800, 32)],
 )
 def test_learning_on_wide_states_takes_little_memory(sweep, tmp_path, name, steps, least):
-    """Inverses took 134 MB per arm in fidelity/mabwiser#95; 4,800 states take 79 MB, all told."""
+    """Inverses took 134 MB per arm in fidelity/mabwiser#95; 4,800 states take 79 MB in total."""
     config = SCRIPT.AgentsBenchmark(width=WIDTH, steps=steps, decisions=20, sweep=sweep)
     found = SCRIPT._in_own_process(config, name, tmp_path / name)
     assert least * SCRIPT.MEBIBYTE <= found["learning_bytes"] < 64 * SCRIPT.MEBIBYTE
@@ -48,13 +48,13 @@ def test_decisions_on_wide_states(sweep, tmp_path):
         assert len(ARMS) * WIDTH * 4 < found["saved_bytes"] < 4e6
     seconds = SCRIPT.time_policies(policies, config)
     assert seconds["linucb"].shape == (20,)
-    # As fast as a policy of the same shape that has learned nothing, but for a busy machine.
+    # As fast as an untrained policy of the same shape, except on a busy machine.
     assert SCRIPT.ratio(seconds["linucb"], seconds["fixed"])[0] < 3
     assert np.median(seconds["linucb"]) < 5e-3
 
 
 def test_ratios_are_paired():
-    """What slows both down at once does not count."""
+    """A slowdown of both at once has no effect."""
     below = np.array([1.0, 2.0, 100.0, 4.0])
     median, low, high = SCRIPT.ratio(3 * below, below)
     assert (median, low, high) == (3, 3, 3)
@@ -85,7 +85,7 @@ def test_the_record(sweep, tmp_path):
     [
         (["--width", "0"], "--width must be positive"),
         (["--decisions", "1"], "--decisions at least 2"),
-        (["--algos", "oracle"], "'oracle' is no agent that can be deployed"),
+        (["--algos", "oracle"], "'oracle' is not an agent that can be deployed"),
     ],
 )
 def test_bad_flags(capsys, words, message):

@@ -28,7 +28,7 @@ def benchmark(files, *argv: str) -> int:
 
 
 def test_every_way_is_warm_before_it_is_timed(files, tmp_path, monkeypatch):
-    """And is timed once for each prompt, in turn (z-lab/dflash#135: 43 against 69 tok/s)."""
+    """And is timed once for each prompt (z-lab/dflash#135: 43 against 69 tok/s)."""
     called: list[tuple[str, int]] = []
     make_ways = SCRIPT.make_ways
 

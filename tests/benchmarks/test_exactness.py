@@ -36,7 +36,7 @@ def benchmark(files, out=None, **changes: str) -> int:
 
 
 def unstopped(files, dtype):
-    """A decoder whose texts go on to the end of their budget."""
+    """A decoder without stop tokens."""
     pair = load_pair(files / "target", files / "drafter", dtype)
     return Decoder(dataclasses.replace(pair, stop_token_ids=()))
 
@@ -55,8 +55,8 @@ def test_every_text_is_equal_in_float32(files, tmp_path, capsys):
     assert "texts equal to plain decoding, of 4" in capsys.readouterr().out
 
 
-def test_a_killed_run_goes_on_and_ends_the_same(files, tmp_path, monkeypatch):
-    """Wherever the last line was cut off."""
+def test_a_killed_run_resumes_with_the_same_result(files, tmp_path, monkeypatch):
+    """The last line may be cut off anywhere."""
     whole, out = tmp_path / "whole.json", tmp_path / "out.json"
     assert benchmark(files, whole) == 0
     lines = (tmp_path / "whole.jsonl").read_bytes().splitlines(keepends=True)
@@ -74,7 +74,7 @@ def test_a_killed_run_goes_on_and_ends_the_same(files, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("broken", [b"nonsense\n", b'{"a": 1}\n', b"[1]\n"])
-def test_a_foreign_or_corrupt_file_beside_it_is_refused(files, tmp_path, capsys, broken):
+def test_a_corrupt_file_or_one_of_another_run_is_refused(files, tmp_path, capsys, broken):
     (tmp_path / "out.jsonl").write_bytes(broken)
     assert benchmark(files, tmp_path / "out.json") == 2
     assert "out.jsonl is " in capsys.readouterr().err
@@ -89,7 +89,7 @@ def test_other_options_do_not_mix(files, tmp_path, capsys):
 
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(1.0, seed=4)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_wrong_token_is_no_rounding(files, monkeypatch, sampling, dtype):
+def test_a_wrong_token_is_not_rounding(files, monkeypatch, sampling, dtype):
     """Not even the next best, since it is not the best by the scores of its own pass."""
     decoder = unstopped(files, dtype)
     ids = encode(decoder.pair, "one two")
@@ -119,7 +119,7 @@ def test_a_wrong_token_is_no_rounding(files, monkeypatch, sampling, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_pass_over_a_wrong_text_is_no_rounding(files, monkeypatch, dtype):
+def test_a_pass_over_a_wrong_text_is_not_rounding(files, monkeypatch, dtype):
     """Each way chooses its best, but the scores are not those of one text."""
     decoder = unstopped(files, dtype)
     ids = encode(decoder.pair, "one two")
@@ -141,7 +141,7 @@ def test_a_pass_over_a_wrong_text_is_no_rounding(files, monkeypatch, dtype):
 
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(0.7, seed=4)])
 @pytest.mark.parametrize("size", [1, 4])
-def test_the_chosen_tokens_are_the_best_of_what_is_noted(trained, sampling, size):
+def test_the_chosen_tokens_have_the_best_recorded_scores(trained, sampling, size):
     """At every position, by the scores of the pass that emitted it."""
     decoder, ids = Decoder(trained), encode(trained, "one two")
     noting = SCRIPT.NotingSampler(sampling, decoder.target.vocab_size)
@@ -152,7 +152,7 @@ def test_the_chosen_tokens_are_the_best_of_what_is_noted(trained, sampling, size
         assert int(noting.choose(noting.noted[position][None], position)) == token
 
 
-def test_half_precision_differs_by_rounding_alone(files):
+def test_half_precision_differs_only_by_rounding(files):
     decoder = Decoder(load_pair(files / "target", files / "drafter", "bfloat16"))
     results = {
         text: [SCRIPT.compare(decoder, encode(decoder.pair, text), GREEDY, (2, 8), 40)]

@@ -45,7 +45,7 @@ def benchmark(files, *argv: str) -> int:
 
 
 @pytest.mark.parametrize("temperature", ["0", "1"])
-def test_the_policy_is_set_against_every_fixed_size(files, tmp_path, temperature):
+def test_the_policy_is_compared_with_every_fixed_size(files, tmp_path, temperature):
     out = tmp_path / "out.json"
     options = ["--prompts", "3", "--max-new-tokens", "6", "--dtype", "float32", "--json", str(out)]
     options += ["--block-sizes", "2", "--temperature", temperature]

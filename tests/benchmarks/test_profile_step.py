@@ -21,7 +21,7 @@ def benchmark(*argv: str) -> int:
 
 
 def parts_of(action) -> set[str]:
-    """Parts that a call spends time in."""
+    """The parts in which a call spends time."""
     with profile(activities=[ProfilerActivity.CPU]) as profiler, record_function(SCRIPT._PASS):
         action()
     [parts] = SCRIPT.attribute(profiler.events())
@@ -31,8 +31,8 @@ def parts_of(action) -> set[str]:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rows", [1, 8])
-def test_operators_are_told_apart(dtype, rows):
-    """By what they are part of, whatever PyTorch calls the kernel for this shape."""
+def test_operators_are_classified(dtype, rows):
+    """By their callers, for every kernel that PyTorch chooses."""
     x, weight, bias = (torch.ones(*shape, dtype=dtype) for shape in ((rows, 64), (32, 64), (32,)))
     heads = torch.ones(1, 2, rows, 16, dtype=dtype)
     mask = torch.ones(1, 1, rows, rows, dtype=torch.bool)
@@ -79,7 +79,7 @@ def test_the_parts_and_the_overhead_are_the_whole(tiny, tmp_path, capsys):
     assert all(f"{label} " in shown for label in (*SCRIPT.PARTS.values(), "plain step", "verify 4"))
 
 
-def test_the_products_of_a_pass_are_done_alone(tiny):
+def test_the_products_of_a_pass_run_alone(tiny):
     """Four of each layer, and the head, which read every weight once."""
     pair = load_pair(tiny[0], with_drafter=False)
     config = SCRIPT.ProfileBenchmark(block_sizes="1,4", context=20)

@@ -19,7 +19,7 @@ def table():
 
 
 def test_every_way_takes_the_actions_that_it_is_given(table):
-    """All of them, and earns what the sweep says of these arms."""
+    """All of them, and gets the recorded rewards of these arms."""
     ways = SCRIPT.make_ways(table, 3)
     assert set(ways) == WAYS
     train = table.split("train")
@@ -60,7 +60,7 @@ def test_the_record(table, tmp_path, capsys):
     assert "steps/s" in capsys.readouterr().out
 
 
-def test_what_ppo_spends_in_the_environment_is_told(capsys):
+def test_the_time_of_ppo_in_the_environment_is_reported(capsys):
     speed = {name: 100.0 * (1 + index) for index, name in enumerate(sorted(WAYS))}
     ratio = SCRIPT.Interval(2.0, 1.5, 2.5)
     ppo = {"decisions": 1000.0, "seconds": 12.5, "decisions_per_second": 80.0}

@@ -1,4 +1,4 @@
-"""What the README promises of every command: exit codes, and that no result is lost."""
+"""The README's promises for every command: exit codes, and no lost results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ timer.daemon = True
 timer.start()
 raise SystemExit(main([command, *words]))
 """
-"""Sends itself a signal some seconds after the command has begun."""
+"""Sends itself a signal some seconds after the command has started."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +83,7 @@ CASES = {
     ),
 }
 SILENT = ("collect-sweep", "train-drafter")
-"""Commands whose every word goes to standard error."""
+"""Commands that print only to standard error."""
 
 
 @pytest.fixture(scope="session")
@@ -115,7 +115,7 @@ def words_of(name: str, data: Path, out: Path) -> list[str]:
 
 
 def start(name: str, data: Path, out: Path, *, program=None, **options) -> subprocess.Popen:
-    """Start a command in a process of its own."""
+    """Start a command in its own process."""
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", **options.pop("env", {})}
     environment.pop("PYTHONUNBUFFERED", None)
     first = ["-m", "blockpilot_rl.cli.main"] if program is None else ["-c", *program]
@@ -125,7 +125,7 @@ def start(name: str, data: Path, out: Path, *, program=None, **options) -> subpr
 
 
 def assert_saved(name: str, out: Path) -> None:
-    """All results are there, and nothing temporary beside them."""
+    """All results exist, and no temporary files are left."""
     missing = [result for result in CASES[name].results if not (out / result).stat().st_size]
     assert not missing
     assert_no_leftovers(out)
@@ -171,7 +171,7 @@ def test_a_closed_standard_output_ends_without_a_word(name, data, tmp_path):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_foreign_encoding_stops_nothing(name, data, tmp_path):
+def test_another_encoding_stops_nothing(name, data, tmp_path):
     encoding = "cp1252" if name in SILENT else "ascii"
     with start(
         name,
@@ -188,7 +188,7 @@ def test_a_foreign_encoding_stops_nothing(name, data, tmp_path):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_full_disk_behind_the_streams_loses_nothing(name, data, tmp_path):
+def test_streams_on_a_full_disk_lose_nothing(name, data, tmp_path):
     with (
         open("/dev/full", "wb") as full,
         start(name, data, tmp_path, stdout=full, stderr=full) as process,

@@ -72,7 +72,7 @@ def test_a_check_at_a_temperature_over_groups(call, tmp_path, capsys):
 
 
 def test_bad_prompts_of_the_check_are_left_out(call, tmp_path, capsys):
-    """A prompt needs room for its text and one block behind it."""
+    """A prompt needs room for its text and one block after it."""
     path = tmp_path / "prompts.txt"
     path.write_text("one two\n" + "a" * 240, encoding="utf-8")
     words = ("--arms", "1,2,8", "--check", 2, "--prompts", path, "--max-new-tokens", 9)
@@ -149,7 +149,7 @@ def test_wide_intervals_say_that_the_machine_was_busy(call, folder, tmp_path, ca
         (["--check", "2", "--max-new-tokens", "250"], "exceed the models' 256 positions"),
     ],
 )
-def test_what_can_be_known_is_refused_before_measuring(
+def test_bad_input_is_refused_before_measuring(
     call, folder, tmp_path, monkeypatch, capsys, words, message
 ):
     monkeypatch.setattr(module, "time_steps", lambda *_, **__: pytest.fail("measured"))
@@ -173,7 +173,7 @@ def test_a_limit_on_prompts_of_the_check(call, folder, tmp_path, capsys):
     assert "3 pairs asked for; 1 texts and 2 block sizes" in capsys.readouterr().err
 
 
-def test_a_foreign_sweep(call, tmp_path, capsys):
+def test_a_sweep_of_another_pair_is_refused(call, tmp_path, capsys):
     synthetic_table(10).save(tmp_path / "foreign")
     assert call("--sweep", tmp_path / "foreign", "--out", tmp_path / "new") == 2
     assert "name the sweep's pair with --target and --drafter" in capsys.readouterr().err
@@ -185,10 +185,10 @@ def test_a_foreign_sweep(call, tmp_path, capsys):
     [
         (["--profile", "p.json"], "name one with --sweep"),
         (["--profile", "p.json", "--sweep", "s", "--check", "3"], "drop --profile"),
-        (["--prompts", "p.txt"], "--prompts says what the check decodes; add --check N"),
-        (["--groups", "long"], "--groups says what the check decodes; add --check N"),
-        (["--max-new-tokens", "9"], "--max-new-tokens says what the check decodes; add --check N"),
-        (["--limit", "9"], "--limit says what the check decodes; add --check N"),
+        (["--prompts", "p.txt"], "--prompts only affects the check; add --check N"),
+        (["--groups", "long"], "--groups only affects the check; add --check N"),
+        (["--max-new-tokens", "9"], "--max-new-tokens only affects the check; add --check N"),
+        (["--limit", "9"], "--limit only affects the check; add --check N"),
         *(
             (
                 ["--profile", "p.json", "--sweep", "s", *flag],
@@ -200,7 +200,7 @@ def test_a_foreign_sweep(call, tmp_path, capsys):
                 ["--device", "cuda"],
             )
         ),
-        (["--temperature", "1"], "--temperature says what the check decodes; add --check N"),
+        (["--temperature", "1"], "--temperature only affects the check; add --check N"),
         (["--seeds", "1", "--check", "2"], "seeds [1] need a temperature"),
         (["--temperature", "-1", "--check", "2"], "--temperature must be at least 0"),
         (["--groups", "lnog", "--check", "2"], "unknown group 'lnog'"),

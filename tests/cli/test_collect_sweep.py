@@ -100,7 +100,7 @@ def assert_same_rows(ours: Sweep, theirs: Sweep) -> None:
         assert [arm.tolist() for arm in mine] == [arm.tolist() for arm in other]
 
 
-def test_a_sweep_of_ones_own_prompts(call, folder, tmp_path, capsys):
+def test_a_sweep_of_your_own_prompts(call, folder, tmp_path, capsys):
     assert call("--measure", 2) == 0
     assert names(tmp_path) == {"sweep"}
     table = Sweep.load(tmp_path / "sweep")
@@ -118,7 +118,7 @@ def test_a_sweep_of_ones_own_prompts(call, folder, tmp_path, capsys):
     left_out = metadata.provenance["ended_with_first_token"]
     ids = [Prompt.from_text(text).id for text in TEXTS]
     assert table.rows["id"].tolist() == [key for key in ids if key not in left_out]
-    # In bfloat16 some decodes may come to another text.
+    # In bfloat16 some decodes may give a different text.
     counts, timed = metadata.provenance["measured"], np.isfinite(table.measured_seconds)
     assert counts["decodes"] == 2 * len(table.arms)
     assert timed.sum() == counts["decodes"] - counts["other_texts"]
@@ -139,7 +139,7 @@ def test_parts_and_then_the_whole(call, tmp_path, capsys):
 
 
 def test_bad_prompts_are_skipped_by_line_and_kept_in_the_metadata(call, tmp_path, capsys):
-    """Also when the same command goes on with unfinished work."""
+    """Also when the same command resumes unfinished work."""
     path = tmp_path / "mixed.txt"
     path.write_text("\n".join(["a b", "[red]", "", "a b", "c" * 300, "d"]), encoding="utf-8")
     words = ["--prompts", path, "--skip-bad"]
@@ -162,8 +162,8 @@ def test_bad_prompts_are_skipped_by_line_and_kept_in_the_metadata(call, tmp_path
     }
 
 
-def test_a_folder_of_someone_else_is_no_unfinished_work(words, profile, tmp_path, capsys):
-    """It would be removed in the end."""
+def test_an_occupied_folder_is_not_used_for_unfinished_work(words, profile, tmp_path, capsys):
+    """Otherwise it would be removed at the end."""
     (tmp_path / "sweep.partial").mkdir()
     (tmp_path / "sweep.partial" / "mine.txt").write_text("precious", encoding="utf-8")
     assert main([*words, "--profile", str(profile)]) == 2
@@ -171,8 +171,8 @@ def test_a_folder_of_someone_else_is_no_unfinished_work(words, profile, tmp_path
     assert (tmp_path / "sweep.partial" / "mine.txt").read_text(encoding="utf-8") == "precious"
 
 
-def test_a_run_that_was_killed_goes_on(call, tmp_path, monkeypatch):
-    """What was answered, replayed and timed is not done again."""
+def test_a_run_that_was_killed_resumes(call, tmp_path, monkeypatch):
+    """Finished answers, replays and times are not computed again."""
 
     def kill(*_):
         raise KeyboardInterrupt
@@ -193,7 +193,7 @@ def test_a_run_that_was_killed_goes_on(call, tmp_path, monkeypatch):
     assert_same_rows(table, Sweep.load(tmp_path / "again"))
 
 
-def test_a_finished_sweep_whose_unfinished_work_is_left(
+def test_a_finished_sweep_whose_unfinished_work_remains(
     call, profile, tmp_path, monkeypatch, capsys
 ):
     """The same command removes it, even if much of it is gone; another one refuses the folder."""
@@ -228,7 +228,7 @@ def test_a_finished_sweep_whose_unfinished_work_is_left(
 
 
 def test_another_sweep_in_place_of_the_finished_one(call, profile, tmp_path, monkeypatch, capsys):
-    """Unfinished work is not removed for its sake."""
+    """Its unfinished work is not removed."""
 
     def kill(*_):
         raise KeyboardInterrupt
@@ -412,7 +412,7 @@ def test_template_options_are_recorded(call, tmp_path, capsys):
 def test_a_run_that_is_killed_at_any_moment_ends_in_the_same_bytes(
     words, profile, tmp_path, moment
 ):
-    """By SIGKILL, which nothing can catch; and again while it goes on."""
+    """By SIGKILL, which nothing can catch, and again while it resumes."""
     words += ["--profile", str(profile), "--temperature", "1", "--seeds", "0,1", "--trace", "5"]
     left = {"sweep.partial", *Path(moment).parts[:-1]}
     for _ in range(2):
@@ -431,7 +431,7 @@ def test_a_run_that_is_killed_at_any_moment_ends_in_the_same_bytes(
 
 
 @pytest.mark.slow
-def test_a_run_on_a_cluster_that_is_killed_goes_on_in_one_process(words, profile, tmp_path):
+def test_a_run_on_a_cluster_that_is_killed_resumes_in_one_process(words, profile, tmp_path):
     """On a cluster of its own, which ends with it. And the other way round; in the same bytes."""
     pytest.importorskip("ray")
     words += ["--profile", str(profile), "--temperature", "1", "--seeds", "0,1", "--trace", "5"]

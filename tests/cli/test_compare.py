@@ -200,7 +200,7 @@ def test_leaked_test_prompts_are_refused(capsys, tmp_path):
     assert "leakage: 1 test states are also in the training or validation split" in message
 
 
-def test_the_window_lies_around_the_drafters_size(sweep, capsys):
+def test_the_window_is_centred_on_the_drafters_size(sweep, capsys):
     values = numbers(capsys, "--sweep", sweep, *REGRESSION, "--seeds", "1", "--window", "8")
     assert list(values["agents"]["reward-regression"]["arms"]) == ["1", "8", "16"]
     assert values["default"]["block_size"] == 16

@@ -51,7 +51,7 @@ def test_run_returns_the_exit_code(capsys):
 
 
 def test_sigterm_unwinds():
-    """So that temporary files go and other processes end, as after an interrupt."""
+    """So that temporary files are removed and other processes end, as after an interrupt."""
     unwound = []
 
     def main(config: Decode) -> None:
@@ -146,7 +146,7 @@ def test_messages_to_a_closed_pipe_end_quietly(tmp_path, words):
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1"])
 @pytest.mark.parametrize("to", ["print", "err", "tables", "messages"])
-def test_what_a_stream_cannot_encode_is_replaced(tmp_path, encoding, to):
+def test_characters_that_a_stream_cannot_encode_are_replaced(tmp_path, encoding, to):
     with talk(tmp_path, "--to", to, PYTHONIOENCODING=encoding) as process:
         out, err = process.communicate()
         assert process.returncode == 0
@@ -154,14 +154,14 @@ def test_what_a_stream_cannot_encode_is_replaced(tmp_path, encoding, to):
 
 
 @pytest.mark.parametrize("to", ["print", "tables"])
-def test_a_full_disk_behind_standard_output_is_one_line(tmp_path, to):
+def test_standard_output_on_a_full_disk_is_one_line(tmp_path, to):
     with open("/dev/full", "wb") as full, talk(tmp_path, "--to", to, out=full) as process:
         assert process.stderr.read() == b"error: [Errno 28] No space left on device\n"
         assert process.wait(timeout=60) == 2
 
 
 @pytest.mark.parametrize("to", ["err", "messages", "refuse"])
-def test_a_full_disk_behind_standard_error_is_quiet(tmp_path, to):
+def test_standard_error_on_a_full_disk_is_quiet(tmp_path, to):
     with open("/dev/full", "wb") as full, talk(tmp_path, "--to", to, err=full) as process:
         assert process.stdout.read() == b""
         assert process.wait(timeout=60) == 2

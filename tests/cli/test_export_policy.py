@@ -80,7 +80,7 @@ def test_yardsticks_are_refused(algorithm, run, tmp_path, capsys):
     assert not (tmp_path / "policy").exists()
 
 
-def test_a_folder_in_use_is_kept_unless_told_otherwise(run, tmp_path, capsys):
+def test_a_folder_in_use_is_kept_by_default(run, tmp_path, capsys):
     (tmp_path / "mine.txt").write_text("precious", encoding="utf-8")
     assert main([str(run("fixed")), "--out", str(tmp_path)]) == 2
     assert "not empty" in capsys.readouterr().err

@@ -177,7 +177,7 @@ def test_bad_values_are_named_in_one_line(argv, message):
         (["--keep", "0"], "keep", False, "--keep 0 is now written --no-keep"),
     ],
 )  # fmt: skip
-def test_what_earlier_releases_wrote_works_with_a_notice(capsys, argv, field, value, notice):
+def test_spellings_of_earlier_releases_work_with_a_notice(capsys, argv, field, value, notice):
     assert getattr(parse(Record, argv), field) == value
     assert f"note: {notice}\n" in capsys.readouterr().err
 
@@ -192,7 +192,7 @@ def test_renamed_keys_of_a_file_work_with_a_notice(tmp_path, capsys):
     )
 
 
-def test_present_spellings_need_no_notice(tmp_path, capsys):
+def test_current_spellings_print_no_notice(tmp_path, capsys):
     file = write(tmp_path, "state_groups: [a]\nkeep: true\n")
     parse(Record, ["--config", file, "--no-keep", "--state-groups", "b"])
     assert capsys.readouterr().err == ""

@@ -103,7 +103,7 @@ def test_the_record_says_what_was_decoded(record, folder):
 @pytest.mark.parametrize(
     "words", [["--block-size", 3], ["--policy", "{folder}/policy"], ["--temperature", 0.8]]
 )
-def test_what_is_timed_was_warmed_up(record, folder, warmed, words):
+def test_timed_decodes_were_warmed_up(record, folder, warmed, words):
     """Cold, the first pass takes several times as long (z-lab/dflash#135)."""
     record(*[str(word).format(folder=folder) for word in words])
     assert warmed == [True]

@@ -92,7 +92,7 @@ def test_json_on_standard_output_leaves_the_tables_to_standard_error(sweep, caps
     assert "Verdict: " in err
 
 
-def test_a_trace_beside_the_sweep(traced_sweep, sweep, capsys):
+def test_a_trace_next_to_the_sweep(traced_sweep, sweep, capsys):
     assert main([str(traced_sweep), "--json"]) == 0
     out, err = capsys.readouterr()
     values = json.loads(out)

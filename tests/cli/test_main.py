@@ -29,7 +29,7 @@ def test_an_unknown_command(capsys):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_answers_to_its_name(capsys, name):
+def test_every_command_runs_by_its_name(capsys, name):
     with pytest.raises(SystemExit) as leaving:
         main([name, "--help"])
     assert leaving.value.code == 0

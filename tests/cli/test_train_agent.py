@@ -125,7 +125,7 @@ def test_numbers_count_up_and_nothing_is_overwritten(train, tmp_path):
 
 
 def test_hyperparameters_come_from_file_pairs_and_flags(train, tmp_path):
-    """The flag of its own beats the pair, which beats the file, which beats the defaults."""
+    """A separate flag wins over the pair, the pair over the file, the file over the defaults."""
     file = tmp_path / "mine.yml"
     file.write_text("n_envs: 64\nn_steps: 2\nbatch_size: 64\nent_coef: 0.5\n", encoding="utf-8")
     pairs = ["-params", "n_steps:4", "n_timesteps:9999", "hidden:[8]", "learning_rate:1e-3"]
@@ -137,7 +137,7 @@ def test_hyperparameters_come_from_file_pairs_and_flags(train, tmp_path):
 
 
 def test_the_window_around_the_training_size(train, tmp_path):
-    """What was recorded of B-k..B+k, and plain decoding, which rewards refer to."""
+    """The recorded sizes within B-k..B+k, and plain decoding, which rewards refer to."""
     assert train("--algo", "fixed", "--window", 8) == 0
     assert load_agent(folder(tmp_path, "fixed")).problem.arms == (1, 8, 16)
     assert train("--algo", "fixed", "--window", 0) == 0
@@ -146,7 +146,7 @@ def test_the_window_around_the_training_size(train, tmp_path):
     assert load_agent(folder(tmp_path, "fixed", 3)).problem.arms == ARMS
 
 
-def test_the_confidence_of_the_first_block_is_a_feature(tmp_path):
+def test_the_confidence_of_the_first_block_is_a_state_group(tmp_path):
     """The group `draft`, if the sweep has it."""
     table = synthetic_table(300)
     groups = (*table.metadata.state.groups, ("draft", 15))
@@ -196,7 +196,7 @@ def test_a_run_keeps_its_settings(train, tmp_path, capsys):
     assert "no run at" in capsys.readouterr().err
 
 
-def test_arms_and_features(train, tmp_path):
+def test_arms_and_state_groups(train, tmp_path):
     assert train("--algo", "fixed", "--arms", "1,4,16", "--features", "prompt,next_token") == 0
     problem = load_agent(folder(tmp_path, "fixed")).problem
     assert problem.arms == (1, 4, 16)
@@ -269,7 +269,7 @@ def test_too_few_validation_prompts_are_noted(tmp_path, caplog):
 
 
 def test_prompts_are_counted_once(tmp_path):
-    """However many answers to each the sweep has."""
+    """Even if the sweep has several answers to each."""
     table = synthetic_table(100)
     replicated(table, 2).save(tmp_path / "sweep")
     words = ["--algo", "fixed", "--sweep", str(tmp_path / "sweep"), "-f", str(tmp_path / "logs")]

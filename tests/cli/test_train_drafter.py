@@ -223,7 +223,7 @@ def test_the_workflow_runs_from_python(target, finished, tmp_path):
     assert any(task == "corpus" and done == total for task, done, total in seen)
 
 
-def test_what_else_lies_in_the_drafters_folder_stays(target, finished, tmp_path, capsys):
+def test_other_files_in_the_drafters_folder_stay(target, finished, tmp_path, capsys):
     out = shutil.copytree(finished, tmp_path / "run")
     (out / "drafter" / "notes.txt").write_text("mine", encoding="utf-8")
     assert train(target, out) == 2

@@ -21,7 +21,7 @@ def test_acceptance_near_one_is_named():
 
 
 @pytest.mark.parametrize(("passes", "warns"), [(19, False), (20, True)])
-def test_few_passes_say_nothing_of_a_drafter(passes, warns):
+def test_few_passes_give_no_warning(passes, warns):
     found = acceptance_warnings(np.array([passes]), np.array([passes]), np.array([False]), 8)
     assert bool(found) == warns
 
@@ -37,7 +37,7 @@ def test_few_passes_say_nothing_of_a_drafter(passes, warns):
     ],
 )
 def test_long_prompts_are_not_blamed_on_the_drafter(prompts, trained_length, expected):
-    """Nor are they hidden: acceptance of the other texts decides about the drafter."""
+    """The acceptance of the other texts shows whether the drafter is good."""
     passes = np.array([60, 19 if prompts == [500, 30] and trained_length else 30])
     lengths = None if prompts is None else np.array(prompts)
     found = acceptance_warnings(passes, passes, passes < 0, 8, lengths, trained_length)
@@ -45,7 +45,7 @@ def test_long_prompts_are_not_blamed_on_the_drafter(prompts, trained_length, exp
     assert acceptance_warnings(passes, passes, passes < 0, 1, lengths, trained_length) == []
 
 
-def test_a_bad_drafter_is_named_beside_long_prompts():
+def test_a_bad_drafter_is_named_next_to_long_prompts():
     passes, prompts = np.array([60, 30]), np.array([500, 30])
     found = acceptance_warnings(passes, passes, passes < 0, 8, prompts, 400)
     assert len(found) == 2
@@ -55,7 +55,7 @@ def test_a_bad_drafter_is_named_beside_long_prompts():
     assert alone.startswith("the prompt is longer than 400 tokens")
 
 
-def test_loops_are_named_with_what_is_left_without_them():
+def test_loops_are_named_with_the_acceptance_of_other_texts():
     [warning] = acceptance_warnings(EMITTED, PASSES, LOOPING, 8)
     assert "33% of the texts end in a loop" in warning
     assert "length 4.61 in all, 1.23 on the others" in warning

@@ -20,7 +20,7 @@ def answer(pair, texts=TEXTS, budget=24, stops=()):
 
 
 @pytest.mark.parametrize("stops", [(), (49,), (15, 2, 39), tuple(range(3, 64, 3))])
-def test_every_row_is_what_plain_decoding_gives(trained, stops):
+def test_every_row_equals_plain_decoding(trained, stops):
     """Also when rows end at different times and leave the batch."""
     decoder = Decoder(dataclasses.replace(trained, stop_token_ids=stops))
     for text, item in zip(TEXTS, answer(trained, stops=stops), strict=True):
@@ -30,7 +30,7 @@ def test_every_row_is_what_plain_decoding_gives(trained, stops):
 
 
 def test_some_row_stops_early_and_some_does_not(trained):
-    """So that the test above sees what it is for."""
+    """Checks that the test above covers this case."""
     assert max(len(item.output_ids) for item in answer(trained, stops=(49,))) < 12
     lengths = sorted(len(item.output_ids) for item in answer(trained, stops=(15, 2, 39)))
     assert lengths[0] == 1
@@ -71,7 +71,7 @@ def test_more_prompts_than_are_read_in_one_pass(trained, make):
 
 @pytest.mark.parametrize("rows", [1, 2 * PREFILL_ROWS])
 def test_texts_grow_beyond_the_first_table_of_positions(trained, rows):
-    """Prompts that fit into it, too, as their answers may not."""
+    """Also for prompts that fit into it, since their answers may not."""
     rng = torch.Generator().manual_seed(0)
     prompts = [torch.randint(3, 60, (508,), generator=rng) for _ in range(rows)]
     lean, modules = (make(trained.target, [0, 2]) for make in (LeanForward, ModuleForward))
@@ -98,7 +98,7 @@ SAMPLINGS = (
 @pytest.mark.parametrize("stops", [(), (15, 2, 39)])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_sampled_rows_are_the_decoders_for_every_block_size(trained, sampling, stops):
-    """Each row by its own seed, whatever stands beside it and whoever has left the batch."""
+    """Each row depends on its own seed only, not on the other rows of the batch."""
     decoder = Decoder(dataclasses.replace(trained, stop_token_ids=stops))
     seeds = [11, 3, 3, 7, 0, 1]
     prompts = [encode(trained, text)[0] for text in TEXTS]

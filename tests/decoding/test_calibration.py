@@ -97,7 +97,7 @@ def test_real_decodes_are_checked(decoder):
 
 
 def test_decodes_come_between_the_timed_steps(decoder, monkeypatch):
-    """They meet the machine as the steps beside them do."""
+    """So that decodes and steps see the machine at the same speed."""
     events, decode, time_step = [], decoder.decode, measuring._time_step
     monkeypatch.setattr(decoder, "decode", lambda *at: events.append("decode") or decode(*at))
     monkeypatch.setattr(
@@ -107,8 +107,8 @@ def test_decodes_come_between_the_timed_steps(decoder, monkeypatch):
     assert events == (["step"] * 3 + ["decode"]) * 9
 
 
-def test_a_machine_that_drifts_is_allowed_for(decoder, monkeypatch):
-    """Steps and decodes take ever longer, up to four times: it is the machine, not they."""
+def test_predictions_are_adjusted_for_drift(decoder, monkeypatch):
+    """Steps and decodes get up to four times slower, because the machine does."""
     speed = SimpleNamespace(now=1.0)
 
     def time_step(decoder, prefill, size):
@@ -131,7 +131,7 @@ def test_a_machine_that_drifts_is_allowed_for(decoder, monkeypatch):
 
 
 def test_sampled_decodes_are_checked(decoder, profile, monkeypatch):
-    """Each prompt with each seed is a text of its own, and sampling has its price."""
+    """Each prompt with each seed is a separate text, and sampling adds seconds."""
     prompts = [encode(decoder.pair, text) for text in PROMPTS[1:3]]
     dear = dataclasses.replace(profile, sampling=SamplingCost((1.0, 0.0), (2.0, 0.5), 0.25))
     monkeypatch.setattr(measuring.StepTimes, "profile", lambda self: dear)
@@ -154,7 +154,7 @@ def test_sampled_decodes_are_checked(decoder, profile, monkeypatch):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_what_is_checked_was_warmed_up(decoder, warmed, temperature):
+def test_checked_decodes_were_warmed_up(decoder, warmed, temperature):
     prompt = encode(decoder.pair, PROMPTS[1])
     check(decoder, [prompt], 3, max_new_tokens=4, temperature=temperature)
     assert warmed == [True] * 3
@@ -184,7 +184,7 @@ def test_pairs_differ_and_take_turns(prompts, sizes, count):
         assert uses.max() - uses.min() <= max(1, count // kinds // 2)
 
 
-def test_what_is_no_calibration(tmp_path):
+def test_invalid_calibrations_are_refused(tmp_path):
     path = tmp_path / "profile.json"
     with pytest.raises(BlockPilotError, match=r"make one with `blockpilot calibrate"):
         Calibration.load(path)
@@ -254,8 +254,8 @@ def test_a_check_of_a_single_decode_survives_its_file(decoder, profile, tmp_path
     assert loaded["median_error"] == pytest.approx(0.1)
 
 
-def test_a_check_that_allowed_for_no_drift_is_read(decoder, profile, tmp_path):
-    """As former versions made them; a profile that took minutes is not lost."""
+def test_a_check_of_an_earlier_version_is_read(decoder, profile, tmp_path):
+    """As earlier versions wrote them."""
     path = tmp_path / "profile.json"
     Calibration.from_decoder(decoder, profile, Check((Decoded(2, 10, 20, 0.9, 1.0, 1.0),))).save(
         path

@@ -82,7 +82,7 @@ def test_every_block_size_gives_the_targets_own_text(decoder, trained, text):
 
 
 def test_blocks_are_accepted_whole_in_part_and_not_at_all(decoder, trained):
-    """So that the tests of this file see what they are for."""
+    """Checks that the pair of this file covers all three cases."""
     accepted = [decoder.generate(encode(trained, text), 8, BUDGET).accepted for text in PROMPTS]
     lengths = {length for row in accepted for length in row[1:-1]}
     assert {1, 2, 3, 5, 8} <= lengths
@@ -91,7 +91,7 @@ def test_blocks_are_accepted_whole_in_part_and_not_at_all(decoder, trained):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_every_family_is_lossless(trained, name):
-    """Lean passes, and modules behind the same interface: windows, soft caps, parallel layers."""
+    """Lean passes, and modules with the same interface: windows, soft caps, parallel layers."""
     target = build(EVERY[name])
     pair = dataclasses.replace(trained, target=target)
     decoder, ids = Decoder(pair), encode(pair, "abc")
@@ -127,7 +127,7 @@ def test_transformers_own_dflash_accepts_as_much(trained, decoder):
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("budget", [1, 2, 7, 8, 9, 23])
 def test_budgets(decoder, trained, size, budget):
-    """Budgets that are no multiple of the block; accepted lengths sum to the emitted tokens."""
+    """Also budgets that are not multiples of the block; accepted lengths sum to the tokens."""
     ids = encode(trained, "hello there")
     generation = decoder.generate(ids, size, budget)
     assert generation.tokens == decoder.generate(ids, 1, BUDGET).tokens[:budget]
@@ -177,7 +177,7 @@ def test_stop_tokens_end_the_text_wherever_they_fall(trained, size):
 
 
 def test_a_stop_falls_into_the_middle_of_an_accepted_block(decoder, trained):
-    """So that the test above sees what it is for."""
+    """Checks that the test above covers this case."""
     ids = encode(trained, "hello there")
     generation = decoder.generate(ids, 8, 12)
     tokens = generation.tokens
@@ -306,7 +306,7 @@ def test_a_policy_made_with_other_template_options_is_refused(trained):
     policy.config.template["enable_thinking"] = True
     generation = thinking.generate(ids, policy, BUDGET)
     assert generation.template == {"enable_thinking": True}
-    # Prompts that come as tokens from elsewhere say nothing about their template.
+    # The template of prompts that are given as tokens is unknown.
     unknown = Decoder(dataclasses.replace(trained, template=None))
     assert unknown.generate(ids, policy, BUDGET).tokens == generation.tokens
 
@@ -391,7 +391,7 @@ def test_the_drafters_length_counts_too(tiny, tmp_path):
     ],
 )
 def test_drafters_of_other_kinds_are_lossless_too(decoder, trained, changes):
-    """Whatever a drafter is, the text is the target's; only what is accepted changes."""
+    """The text is the target's with every drafter; only acceptance changes."""
     settings = {**trained.drafter.config.dflash_config, **changes}
     drafter = random_correction(tiny_drafter(dflash_config=settings))
     drafter.load_state_dict({**drafter.state_dict(), **trained.drafter.state_dict()})
@@ -438,7 +438,7 @@ def test_the_clock_covers_drafting_and_verifying(trained, monkeypatch):
 
 
 def test_warm_up_runs_every_shape(trained, monkeypatch):
-    """Though every token is a stop token, which ends a text before any block."""
+    """Even if every token is a stop token, which ends a text before any block."""
     decoder, seen = stopping(trained, *range(VOCABULARY)), []
     step = decoder._step
 

@@ -90,7 +90,7 @@ def test_texts_follow_the_targets_own_distribution(decoder, size, sampling):
 
 
 def agreement(noise_of_drafts: str, blur: float, positions: int = 1500) -> tuple[float, float]:
-    """How often drafts equal the target's choice at T = 1, and what total variation promises.
+    """Share of drafts that equal the target's choice at T = 1, and its bound by total variation.
 
     Args:
         noise_of_drafts: `shared`, or `own` for independent sampling.
@@ -109,7 +109,7 @@ def agreement(noise_of_drafts: str, blur: float, positions: int = 1500) -> tuple
 
 @pytest.mark.parametrize("blur", [0.0, 0.3, 1.0, 3.0])
 def test_shared_noise_agrees_as_often_as_promised(blur):
-    """At least (1 - TV) / (1 + TV), whatever the two distributions (arXiv 2408.07978)."""
+    """At least (1 - TV) / (1 + TV) for any two distributions (arXiv 2408.07978)."""
     shared, promised = agreement("shared", blur)
     assert shared >= promised - 0.03
     assert blur > 0 or shared == 1.0
@@ -117,7 +117,7 @@ def test_shared_noise_agrees_as_often_as_promised(blur):
 
 
 def test_acceptance_at_temperature_one_is_close_to_greedys():
-    """Where the drafter is good; independent drafts fall far behind (z-lab/dflash#169)."""
+    """For a good drafter; independent drafts are accepted far less (z-lab/dflash#169)."""
     generator = torch.Generator().manual_seed(0)
     logits = 2.0 * torch.randn(1500, 40, generator=generator)
     drafts = logits + 0.3 * torch.randn(1500, 40, generator=generator)

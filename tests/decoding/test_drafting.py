@@ -113,7 +113,7 @@ def test_many_blocks_at_once_equal_one_by_one(name):
 
 @torch.inference_mode()
 def test_blocks_leave_no_trace():
-    """What they wrote behind the context is never read."""
+    """The entries that they wrote after the context are never read."""
     ours = lean(tiny_drafter())
     cache = ours.new_cache(1, 30)
     ours.extend(features(5), cache)
@@ -163,8 +163,8 @@ def test_the_rotary_table_grows_with_the_cache():
 
 
 @torch.inference_mode()
-def test_what_a_draft_wrote_is_never_read():
-    """The block's own entries are stale behind `length`; drafting twice gives the same."""
+def test_entries_of_a_draft_are_never_read():
+    """The block's own entries after `length` are stale; drafting twice gives the same."""
     ours = lean(tiny_drafter())
     cache = ours.new_cache(1, 30)
     ours.extend(features(5), cache)
@@ -186,8 +186,8 @@ def test_half_precision_runs_in_half_precision(name):
 
 @pytest.mark.parametrize("name", ["plain", "corrected"])
 @torch.inference_mode()
-def test_proposals_know_the_draft_before_them(name):
-    """Whatever is chosen: here always the least probable token, not the most probable one."""
+def test_proposals_depend_on_the_draft_before_them(name):
+    """For any choice: here always the least probable token, not the most probable one."""
     ours = lean(random_correction(tiny_drafter(**VARIANTS[name])))
     cache = ours.new_cache(1, 30)
     ours.extend(features(5), cache)

@@ -44,7 +44,7 @@ def roll(module, args, output):
 
 
 def shrink(module, args, output):
-    """Half of a module's output, whatever it is."""
+    """Half of a module's output, of any type."""
     if isinstance(output, torch.Tensor):
         return output * 0.5
     if isinstance(output, tuple):
@@ -71,7 +71,7 @@ class Wrapper(nn.Module):
 
 
 class Adapter(nn.Module):
-    """A low-rank adapter beside a linear."""
+    """A low-rank adapter on a linear."""
 
     def __init__(self, base):
         super().__init__()
@@ -331,7 +331,7 @@ PLACES = {
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("name", PLACES)
 def test_hooks_that_depend_on_the_place_in_a_pass_verify_no_blocks(pair, name, kept):
-    """A block would be changed in another way than its tokens one by one."""
+    """They would change a block differently than its tokens one by one."""
     hooks = {size: block_pilot(pair, block_size=size) for size in (1, 5)}
     if kept:
         generate(pair, custom_generate=hooks[5])

@@ -157,7 +157,7 @@ EVERY = {**LEAN, **MODULES}
 
 
 def build(config, seed: int = 0):
-    """A random model whose biases and norms are random too, as those of new models are not."""
+    """A random model whose biases and norms are random too, unlike those of new models."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(config).eval()
@@ -173,7 +173,7 @@ def tokens(*shape: int) -> torch.Tensor:
 
 @torch.inference_mode()
 def reference(model, ids, **options):
-    """What transformers' own pass gives: logits, and the outputs of all layers."""
+    """Logits and the outputs of all layers, from transformers' own pass."""
     output = model(input_ids=ids, output_hidden_states=True, use_cache=False, **options)
     return output.logits, output.hidden_states
 
@@ -207,7 +207,7 @@ def test_code_of_a_checkpoints_own_is_not_lean():
 
 
 def test_linears_that_are_more_than_a_matrix_are_not_lean():
-    """Quantised and adapted ones keep scales and adapters beside their weight."""
+    """Quantised and adapted ones keep scales and adapters next to their weight."""
 
     class Scaled(torch.nn.Linear):
         def forward(self, x):
@@ -255,7 +255,7 @@ def leaky():
     ],
 )
 def test_models_that_cannot_take_drafts_back_are_refused(model, message):
-    """Whatever their configs say (huggingface/transformers#49036)."""
+    """Regardless of their configs (huggingface/transformers#49036)."""
     with pytest.raises(BlockPilotError, match=message):
         target_forward(model(), [0])
 
@@ -381,7 +381,7 @@ def test_a_target_without_feature_layers(name):
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("length", [0, 1, 13, 14])
 @torch.inference_mode()
-def test_what_was_cropped_leaves_no_trace(name, length):
+def test_cropped_positions_leave_no_trace(name, length):
     """Also beyond a sliding window, which cannot move back (vllm-project/vllm#40727).
 
     `DynamicCache.crop` has meant three things across transformers' releases.

@@ -24,7 +24,7 @@ COSTS = {"draft": [0.0, 0.0], "verify": [0.0, 0.0], "noise": 0.0}
 
 
 def test_every_pass_costs_what_its_context_costs():
-    """Contexts 20, 23 and 24: a context grows by what was emitted."""
+    """Contexts 20, 23 and 24: a context grows by the emitted tokens."""
     blocks = 3 * (0.01 + 0.05) + (20 + 23 + 24) * (0.0001 + 0.0003)
     reading = 0.004 + 20 * 0.00001
     assert PROFILE.decode_seconds(4, 20, [3, 1, 2]) == pytest.approx(blocks + reading)
@@ -50,7 +50,7 @@ def test_a_temperature_adds_to_every_pass_and_every_position():
 
 
 def test_acceptance_and_time_may_disagree():
-    """vllm-project/vllm#26504: time decides, so that a longer acceptance may be the slower one."""
+    """vllm-project/vllm#26504: a longer acceptance length can be slower."""
     slow = dataclasses.replace(PROFILE, verify=((0.03, 0.0), (0.2, 0.0)))
     plain = slow.decode_seconds(1, 20, [1] * 6)
     blocks = slow.decode_seconds(4, 20, [2, 2, 2])
@@ -68,7 +68,7 @@ def test_survives_json():
 
 
 def test_a_pass_between_two_measured_sizes():
-    """Verifying 2 and 3 tokens lies on the way from 1 to 4; a draft has no such sizes."""
+    """Verifying 2 or 3 tokens is interpolated between 1 and 4; drafts are not interpolated."""
     np.testing.assert_allclose(
         PROFILE.verify_lines((1, 2, 4)),
         [(0.03, 0.0002), (0.03 + 0.02 / 3, 0.0002 + 0.0001 / 3), (0.05, 0.0003)],
@@ -125,7 +125,7 @@ def test_another_cost_of_further_tokens():
         ({"sampling": {**COSTS, "draft": [0, math.nan]}}, "sampling has a number that is negative"),
     ],
 )
-def test_what_is_no_profile(change, message):
+def test_invalid_profiles_are_refused(change, message):
     with pytest.raises(BlockPilotError, match=message):
         LatencyProfile.from_dict({**PROFILE.to_dict(), **change})
     for name in ("draft", "sampling"):

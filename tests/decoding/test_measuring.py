@@ -28,7 +28,7 @@ def measured(decoder):
     return time_steps(decoder, (1, 2, 8), contexts=(16, 48), repeats=3).profile()
 
 
-def test_what_is_measured(measured):
+def test_the_measurement_is_complete(measured):
     assert measured.block_sizes == (1, 2, 8)
     medians = measured.medians
     assert (medians["contexts"], medians["repeats"]) == ([16, 48], 3)
@@ -52,7 +52,7 @@ def test_medians_come_with_intervals(measured):
         assert (low[:, 1:] < high[:, 1:]).all()
 
 
-def test_what_a_temperature_adds_is_measured(decoder, monkeypatch):
+def test_the_cost_of_a_temperature_is_measured(decoder, monkeypatch):
     """Choosing takes 4 ms a token, proposing 2 ms, noise 3 ms a position, or more: it sleeps."""
     gumbel = sampling.gumbel
 
@@ -81,7 +81,7 @@ def test_what_a_temperature_adds_is_measured(decoder, monkeypatch):
     assert LatencyProfile.from_dict(json.loads(json.dumps(profile.to_dict()))) == profile
 
 
-def test_what_a_temperature_adds_is_fitted():
+def test_the_cost_of_a_temperature_is_fitted():
     sizes = (1, 2, 8)
     cost = SamplingCost(draft=(0.001, 0.002), verify=(0.003, 0.004), noise=0.005)
     noise = np.array([[0.005, 0.1], [0.005, 0.001], [0.005, 0.005]])
@@ -113,7 +113,7 @@ def test_noise_is_made_for_the_positions_that_are_priced(decoder, monkeypatch):
 
 
 def test_how_slow_the_machine_was():
-    """Three times as slow from the middle of the third of five rounds on, whatever is timed."""
+    """All steps take three times as long from the middle of the third of five rounds on."""
     times = StepTimes.empty((1, 8), (16, 48), 5, np.random.default_rng(0))
     usual = np.random.default_rng(1).uniform(0.01, 0.1, size=(3, 2, 2))
     for turn, cell in enumerate(times.order.ravel()):

@@ -25,7 +25,7 @@ SAMPLINGS = [
 
 
 def continuations(pair, texts, budget, sampling=GREEDY):
-    """Answers to texts, each with a seed of its own."""
+    """Answers to texts, each with its own seed."""
     ids = [encode(pair, text)[0] for text in texts]
     target = Decoder(pair).target
     seeds = [seed + 1 if sampling.temperature else 0 for seed in range(len(ids))]
@@ -33,7 +33,7 @@ def continuations(pair, texts, budget, sampling=GREEDY):
 
 
 def assert_replay_is_exact(pair, texts, budget, arms=ARMS, sampling=GREEDY):
-    """Step by step what the real decoder accepts; returns all of it."""
+    """The tokens that the real decoder emits in each pass."""
     decoder = Decoder(pair)
     items = continuations(pair, texts, budget, sampling)
     replayed = replay(decoder.drafter, items, arms)
@@ -138,7 +138,7 @@ def test_trajectories_follow_from_a_trace(any_pair, sampling):
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLINGS[2]])
 def test_a_trace_is_what_decoding_would_do_from_there(any_pair, sampling):
-    """From every third position on, as a prompt of its own with the same noise."""
+    """From every third position on, as a separate prompt with the same noise."""
     decoder = Decoder(any_pair)
     (item,) = continuations(any_pair, TEXTS[:1], 30, sampling)
     found = trace(decoder.drafter, [item], ARMS)[0]

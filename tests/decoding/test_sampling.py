@@ -1,4 +1,4 @@
-"""Sampling is exact, drafter-invariant and refuses what it cannot do."""
+"""Sampling is exact and drafter-invariant, and refuses bad values."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_choices_follow_the_distribution_at_every_temperature(
 
 @pytest.mark.parametrize("block", [1, 3, 16])
 def test_noise_is_made_on_the_device_of_the_logits(block: int) -> None:
-    """A tensor of the host among its parts would be refused."""
+    """A host tensor among its inputs would be refused."""
     noise = Sampler(Sampling(1.0, seed=3), 10).noise(4, block, torch.device("meta"))
     assert (noise.shape, noise.device.type) == ((block, 10), "meta")
 

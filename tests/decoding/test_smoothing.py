@@ -27,7 +27,7 @@ def test_a_straight_device_is_found_exactly():
 
 
 def test_noise_does_not_pick_the_arm_but_structure_stays():
-    """Levels as a CPU has them in float32: 2 and 3 are slower than 5, which is no noise."""
+    """Levels of a CPU in float32: 2 and 3 are slower than 5, and that is not noise."""
     sizes, contexts = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16), (96, 192, 288, 384)
     bump = {2: 0.012, 3: 0.009}
 
@@ -39,7 +39,7 @@ def test_noise_does_not_pick_the_arm_but_structure_stays():
             truth, samples = measured_grid(sizes, contexts, 10, 0.004, rng, level)
             medians = np.median(samples, axis=2)
             smooth = predicted(smooth_lines(sizes, contexts, samples), contexts)
-            # What all sizes have in common, such as drift, moves no arm past another.
+            # Effects that all sizes share, such as drift, do not change their order.
             off = [(m - truth).mean(axis=0) * 1e3 for m in (medians, smooth)]
             found.append([(o - o.mean()).std() for o in off])
         return np.mean(found, axis=0)

@@ -64,7 +64,7 @@ def test_the_draft_is_made_only_if_it_is_asked_for():
 
 
 def test_the_decoders_state(trained):
-    """Each group from what transformers' own pass gives; it fits the layout."""
+    """Each group is computed from transformers' own pass; it fits the layout."""
     decoder, ids = Decoder(trained), encode(trained, "a b c d")
     prefill = decoder.prefill(ids, 20)
     state = decoder.state(prefill, GROUPS)
@@ -89,8 +89,8 @@ def test_the_state_disturbs_no_decoding(trained):
     assert torch.equal(decoder.state(prefill, GROUPS), before)
 
 
-def test_what_the_drafter_read_for_the_state_is_kept(trained, monkeypatch):
-    """Whatever is decoded from it, in any order, an abandoned stream and a new state between."""
+def test_context_read_for_the_state_is_kept(trained, monkeypatch):
+    """For decodes in any order, with an abandoned stream and a new state between them."""
     decoder, ids = Decoder(trained), encode(trained, "a b c d")
     alone = {size: decoder.generate(ids, size, 30) for size in (1, 3, 8)}
     prompt, read = ids.shape[1], []
@@ -119,8 +119,8 @@ def test_what_the_drafter_read_for_the_state_is_kept(trained, monkeypatch):
     assert all(start >= prompt for start, _ in read[-3:])
 
 
-def test_what_a_decode_read_is_not_kept(trained, monkeypatch):
-    """The next one, with another block size, has to take as long as if it were the first."""
+def test_context_read_by_a_decode_is_not_kept(trained, monkeypatch):
+    """The next one, with another block size, must take as long as if it were the first."""
     decoder, ids = Decoder(trained), encode(trained, "a b c d")
     prefill, read = decoder.prefill(ids, 30), []
     extend = decoder.drafter.extend

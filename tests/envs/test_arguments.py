@@ -68,7 +68,7 @@ def test_an_action_may_be_a_number_or_an_array_or_tensor_of_one(table, action):
         [1, 2],
     ],
 )
-def test_another_action_is_refused_and_the_episode_goes_on(table, action):
+def test_another_action_is_refused_and_the_episode_continues(table, action):
     env = BlockSizeEnv(table)
     env.reset(seed=0)
     with pytest.raises(BlockPilotError, match="action") as refused:
@@ -111,7 +111,7 @@ def test_options_of_single_environments(table):
 
 
 @pytest.mark.parametrize("row", [-1, 10**6, 1.5, True, "3", math.nan])
-def test_a_row_that_is_none_is_refused(table, row):
+def test_an_invalid_row_is_refused(table, row):
     native = BlockSizeVecEnv(2, table)
     native.set_options({"row": row})
     for call in (
@@ -137,7 +137,7 @@ def test_unknown_options_are_refused(table):
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, -1e-9, "fast", None])
 @pytest.mark.parametrize("make", KINDS)
-def test_seconds_that_are_no_duration_are_refused(table, make, seconds):
+def test_invalid_policy_seconds_are_refused(table, make, seconds):
     with pytest.raises(BlockPilotError, match="policy_seconds must be a finite number"):
         make(table, policy_seconds=seconds)
 
@@ -164,7 +164,7 @@ def test_gymnasium_passes_the_render_mode(table):
 
 
 @pytest.mark.parametrize("count", [0, -1, 2.5, math.nan, "2", True])
-def test_a_number_of_environments_that_is_none_is_refused(table, count):
+def test_an_invalid_number_of_environments_is_refused(table, count):
     for kind in (BlockSizeVectorEnv, BlockSizeVecEnv):
         with pytest.raises(BlockPilotError, match="num_envs"):
             kind(count, table)
@@ -182,7 +182,7 @@ def test_seeds_of_every_integer_type_are_the_same(table, seed):
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "1", math.nan, [1, 2]])
-def test_seeds_that_are_none_are_refused(table, seed):
+def test_invalid_seeds_are_refused(table, seed):
     for call in (
         lambda: BlockSizeEnv(table).reset(seed=seed),
         lambda: BlockSizeVectorEnv(2, table).reset(seed=seed),

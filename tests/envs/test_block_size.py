@@ -45,7 +45,7 @@ def test_checkers_find_nothing(table, render_mode):
         check_env_sb3(env)
 
 
-def test_every_arm_of_every_prompt_pays_its_recorded_speedup(table):
+def test_every_reward_is_the_recorded_speedup(table):
     train = table.split("train")
     env = BlockSizeEnv(table)
     assert len(env) == len(train)
@@ -65,7 +65,7 @@ def test_every_arm_of_every_prompt_pays_its_recorded_speedup(table):
 
 
 def test_reward_is_time_where_acceptance_disagrees(table):
-    """The longest acceptance is not the fastest: choosing by it would lose (vllm#26504)."""
+    """The longest acceptance length is not the fastest (vllm-project/vllm#26504)."""
     test = table.split("test")
     env = BlockSizeEnv(table, split="test")
     row = int(np.flatnonzero(test.speedups.argmax(1) != test.acceptance_lengths.argmax(1))[0])
@@ -95,7 +95,7 @@ def test_baseline_is_subtracted(table):
     assert env.step(np.int64(1))[1] == pytest.approx(expected)
 
 
-def test_arms_and_features_can_be_chosen(table):
+def test_arms_and_state_groups_can_be_chosen(table):
     env = BlockSizeEnv(table, arms=(1, 4, 16), state_groups=("prompt", "next_token"))
     train = table.split("train")
     assert env.action_space.n == 3
@@ -156,7 +156,7 @@ def test_no_split_means_all_prompts(table):
         ({"policy_seconds": -1.0}, "policy_seconds"),
     ],
 )
-def test_bad_settings(table, settings, message):
+def test_invalid_settings_are_refused(table, settings, message):
     with pytest.raises(BlockPilotError, match=message):
         BlockSizeEnv(table, **settings)
 
@@ -179,7 +179,7 @@ def test_bad_steps(env):
         env.reset(options={"row": 1000})
 
 
-def test_observations_are_the_callers_own(env):
+def test_observations_are_copies(env):
     """Writing into an observation must not reach the sweep."""
     state, _ = env.reset(options={"row": 0})
     before = state.copy()
@@ -195,7 +195,7 @@ def test_states_of_any_size_are_in_the_space(table):
 
 
 def test_a_folder_of_several_temperatures_gives_its_greedy_rows(table, tmp_path):
-    """Of a table, what to take was decided before."""
+    """A `Sweep` is used as it is."""
     sweep = mixed(table, 10)
     sweep.save(tmp_path / "sweep")
     assert len(BlockSizeEnv(tmp_path / "sweep", split=None)) == len(table)

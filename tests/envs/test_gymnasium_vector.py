@@ -125,7 +125,7 @@ def test_rows_can_be_picked(table):
         env.reset(options={"row": [0, 1000, 1]})
 
 
-def test_what_is_no_arm_is_refused(table):
+def test_an_invalid_action_is_refused(table):
     env = BlockSizeVectorEnv(2, table)
     with pytest.raises(BlockPilotError, match="call reset"):
         env.step(np.array([0, 0]))

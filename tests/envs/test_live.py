@@ -55,7 +55,7 @@ def test_state_and_acceptance_are_the_decoders(env, pair, row):
         assert reward == pytest.approx(info["plain_seconds"] / info["seconds"])
 
 
-def test_plain_decoding_earns_exactly_one(env):
+def test_the_reward_of_plain_decoding_is_exactly_one(env):
     env.reset(options={"row": 0})
     _, reward, _, _, info = env.step(np.int64(0))
     assert reward == 1.0
@@ -106,7 +106,7 @@ def test_every_size_is_warmed_up(pair, warmed):
     assert warmed == [True] * 4
 
 
-def test_an_answer_of_one_token_earns_one(pair):
+def test_the_reward_of_an_answer_of_one_token_is_one(pair):
     env = BlockSizeLiveEnv(pair, PROMPTS, max_new_tokens=1, arms=ARMS)
     env.reset(seed=0)
     assert env.step(np.int64(3))[1] == 1.0
@@ -127,7 +127,7 @@ def test_each_epoch_has_every_prompt_once(env):
         ({"state_groups": ("promt",)}, "Did you mean 'prompt'"),
     ],
 )
-def test_bad_settings(pair, settings, message):
+def test_invalid_settings_are_refused(pair, settings, message):
     with pytest.raises(BlockPilotError, match=message):
         BlockSizeLiveEnv(pair, **{"prompts": PROMPTS, "arms": ARMS, **settings})
 

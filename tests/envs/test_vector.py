@@ -38,7 +38,7 @@ def test_equals_the_single_environment(table):
             np.testing.assert_array_equal(value, found[3][0][key])
 
 
-def test_many_at_once_pay_what_was_recorded(table):
+def test_many_at_once_get_the_recorded_rewards(table):
     train = table.split("train")
     rows = {prompt: row for row, prompt in enumerate(train.rows["id"])}
     env = BlockSizeVecEnv(16, table, seed=0)
@@ -74,7 +74,7 @@ def test_the_environments_share_epochs(table):
         assert sorted(seen) == sorted(train.rows["id"])
 
 
-def test_infos_are_the_callers_own(table):
+def test_infos_are_copies(table):
     """Writing into an info reaches neither the sweep nor the next time the prompt comes."""
     env = BlockSizeVecEnv(len(table.split("train")), table, seed=0)
     env.reset()
@@ -112,7 +112,7 @@ def test_attributes_are_those_of_the_environments(table):
         env.set_attr("arms", (1, 2))
 
 
-def test_an_action_that_is_no_arm_is_refused(table):
+def test_an_action_that_is_not_an_arm_is_refused(table):
     env = BlockSizeVecEnv(3, table, seed=0)
     with pytest.raises(BlockPilotError, match="call reset"):
         env.step(np.zeros(3, dtype=np.int64))

@@ -86,7 +86,7 @@ def test_a_decision_begins_with_its_state(monkeypatch):
 
 
 def test_a_policy_that_reads_the_draft_pays_for_it():
-    """A block of the drafter's own size, and the prompt's reading where nothing else needs it."""
+    """A block of the drafter's own size, and reading the prompt if nothing else needs it."""
     table = priced_table(5)
     arms = np.array([0, 1, 4, 0, 2])
     reading_it = policy(("draft", "prompt"), table=table)
@@ -100,7 +100,7 @@ def test_a_policy_that_reads_the_draft_pays_for_it():
     assert without[0] < 0.1
 
 
-def test_the_price_of_the_draft_does_not_hang_on_the_arms_to_choose_from():
+def test_the_price_of_the_draft_does_not_depend_on_the_arms():
     table = priced_table(5)
     arms = np.array([0, 1, 2, 0, 2])
     reading_it = policy(("draft",), table=table)
@@ -139,7 +139,7 @@ def test_a_group_that_was_not_recorded_is_named():
         (np.zeros((2, 4), dtype=int), np.array([1e-5, -1e-5]), "must be seconds"),
     ],
 )
-def test_what_does_not_fit_is_refused(arms, seconds, message):
+def test_mismatches_are_refused(arms, seconds, message):
     with pytest.raises(BlockPilotError, match=message):
         Choices(arms, seconds)
 

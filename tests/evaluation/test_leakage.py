@@ -54,7 +54,7 @@ def test_a_shared_state_under_another_id_is_refused(splits, side):
         refuse_overlap(splits[:2], leaked)
 
 
-def test_prompts_of_equal_length_are_not_taken_for_the_same(splits):
+def test_prompts_of_equal_length_are_different_prompts(splits):
     narrow = []
     for table in splits:
         layout = table.metadata.state.select(("prompt",))
@@ -92,7 +92,7 @@ def test_choices_that_almost_equal_the_answers_are_refused():
 
 
 def test_agreement_beyond_that_on_validation_prompts_is_refused():
-    """A copycat that hides among honest agreement is still far better on test prompts."""
+    """An agent that copies some answers agrees far more on test prompts than on validation."""
     test, validation = synthetic_table(n=200), synthetic_table(n=200, seed=1)
     chosen = agreeing(test, 0.75)[None]
     refuse_copied_answers({"unknown": Choices.free(chosen)}, test, validation)
@@ -105,8 +105,8 @@ def test_agreement_beyond_that_on_validation_prompts_is_refused():
         refuse_copied_answers({"copycat": worse}, test, validation)
 
 
-def test_splits_of_other_families_are_not_held_against_an_agent():
-    """Their prompts may be easier to tell apart."""
+def test_splits_of_other_families_are_not_compared():
+    """Their prompts may be easier to distinguish."""
     test, validation = synthetic_table(n=200), synthetic_table(n=200, seed=1)
     other = dataclasses.replace(validation, rows=validation.rows.assign(family="other"))
     worse = Choices(
@@ -115,7 +115,7 @@ def test_splits_of_other_families_are_not_held_against_an_agent():
     refuse_copied_answers({"skilled": worse}, test, other)
 
 
-def test_agreement_is_no_leak_where_one_arm_is_nearly_always_best():
+def test_agreement_is_not_a_leak_if_one_arm_is_nearly_always_best():
     table = synthetic_table(n=40)
     seconds = np.ones((40, 5)) / [1, 2, 3, 4, 5]
     seconds[7, 2] = 0.1
@@ -131,7 +131,7 @@ def test_rows_of_one_prompt_count_once():
     refuse_copied_answers({"constant": Choices.free(oracle_arms(many)[None])}, many)
 
 
-def test_agreement_that_shows_nothing_is_let_pass(splits):
+def test_agreement_without_evidence_is_accepted(splits):
     test = splits[2]
     constant = dataclasses.replace(test, seconds=np.ones(test.seconds.shape) / [1, 2, 3, 4, 5])
     refuse_copied_answers(

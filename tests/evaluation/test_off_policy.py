@@ -37,7 +37,7 @@ def preferring(table, sharpness: float) -> np.ndarray:
 
 
 def truth(table, probabilities: np.ndarray) -> float:
-    """What the policy earns, which only the full table knows."""
+    """The true reward of the policy, computed from the full table."""
     return float((probabilities * table.speedups).sum(axis=1).mean())
 
 
@@ -80,7 +80,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say(table):
 
 
 def test_judging_the_logging_policy_itself(table):
-    """All weights are 1: IPS is the mean of what was earned, and no decision is wasted."""
+    """All weights are 1, so IPS is the mean reward and every decision counts."""
     policy = preferring(table, 2.0)
     logged = log_decisions(table, policy, np.random.default_rng(0))
     found = evaluate_off_policy(logged, policy)
@@ -171,7 +171,7 @@ def test_a_log_is_read_with_the_states_of_its_prompts(table):
         LoggedDecisions.from_frame(frame.assign(block_size=3), table)
 
 
-def test_rows_of_a_prompt_are_told_apart_where_their_states_differ(table):
+def test_rows_of_a_prompt_are_distinguished_if_their_states_differ(table):
     """The first draft of a sampled row depends on what was sampled."""
     several = replicated(table, 3)
     rows = [5, 605, 1205, 7]
@@ -220,7 +220,7 @@ def test_a_bad_decision_is_named(table, column, value, message):
         dataclasses.replace(logged, **{column: values})
 
 
-def test_what_does_not_fit_is_refused(table):
+def test_mismatches_are_refused(table):
     logged = log_decisions(table, uniform(table), np.random.default_rng(0))
     with pytest.raises(BlockPilotError, match="must both be"):
         evaluate_off_policy(logged, uniform(table)[:5])
@@ -230,7 +230,7 @@ def test_what_does_not_fit_is_refused(table):
         dataclasses.replace(logged, rewards=logged.rewards[:3])
 
 
-def test_several_logs_tell_how_far_to_trust_one(table):
+def test_several_logs_show_the_error_of_one(table):
     target = preferring(table, 1.0)
     found = check_off_policy(table, target, logs=8, confidence=0.8, seed=3)
     assert (found.logs, found.decisions, found.confidence) == (8, len(table), 0.8)

@@ -82,13 +82,13 @@ def test_the_arm_is_chosen_on_the_prompts_other_rows_of_the_temperature():
     assert crossfit_oracle(joined(rows, cold), fixed=0).rows == 6
 
 
-def test_copies_of_a_greedy_answer_cannot_be_crossed():
+def test_copies_of_a_greedy_answer_cannot_be_cross_fitted():
     table = synthetic_table(n=20)
     assert crossfit_oracle(table, fixed=0) is None
     assert crossfit_oracle(replicated(table, 3, temperature=0.0), fixed=0) is None
 
 
-def test_predictions_are_judged_by_the_stopwatch():
+def test_predictions_are_judged_by_measured_seconds():
     table = synthetic_table(n=100)
     rng = np.random.default_rng(0)
     measured = table.seconds * np.exp(0.3 * rng.normal(size=table.seconds.shape))
@@ -113,7 +113,7 @@ def test_whole_prompts_are_resampled():
     assert wide.gain.low < twice.gain.low < twice.gain.high < wide.gain.high
 
 
-def test_the_bound_crosses_what_can_be_crossed():
+def test_the_bound_is_cross_fitted_where_possible():
     table = synthetic_table(n=60)
     rows = mixed(table, 20, noise=0.3)
     arms, bound = replicate_arms(rows), mixed_arms(rows)
@@ -159,7 +159,7 @@ def test_every_number_by_hand():
     # A plain pass takes 1 s, one of size 2 takes 1.5 s, one of size 4 takes 2 s.
     table = hand_made([row, row], [[8.0, 6.0, 6.0]] * 2)
     found = half_oracle(table, fixed=1)
-    # Of size 4 the pass over the middle is of the first half: 2 passes for 7 tokens, 1 for 1.
+    # With size 4 the pass across the middle is in the first half: 2 passes for 7 tokens, 1 for 1.
     early, late = 2 * 2 / 7, 2 / 1
     # The first half prefers size 4, the second size 2.
     assert early < 1.5 / 2 < late
@@ -171,7 +171,7 @@ def test_every_number_by_hand():
 
 
 def test_noise_in_one_half_does_not_help_in_the_other():
-    """All prompts are alike, so that one size is right for all."""
+    """All prompts are equal, so one size is right for all."""
     table = with_rates(np.full(150, 0.7))
     fixed = int(table.speedups.mean(axis=0).argmax())
     found = half_oracle(table, fixed)
@@ -181,7 +181,7 @@ def test_noise_in_one_half_does_not_help_in_the_other():
     assert found.in_sample / found.fixed == pytest.approx(naive, abs=0.01)
 
 
-def test_what_lasts_through_an_answer_shows():
+def test_differences_between_prompts_remain():
     """Prompts differ, and half an answer shows how."""
     table = with_rates(np.random.default_rng(0).uniform(0.3, 0.95, size=150))
     fixed = int(table.speedups.mean(axis=0).argmax())
@@ -189,7 +189,7 @@ def test_what_lasts_through_an_answer_shows():
     assert 0 < found.gain.low < found.gain.value < found.in_sample / found.fixed - 1
 
 
-def test_plain_decoding_is_the_measure():
+def test_speedups_are_relative_to_plain_decoding():
     table = with_rates(np.full(20, 0.1)).select_arms((1, 16))
     found = half_oracle(table, fixed=0)
     assert found.fixed == pytest.approx(1)

@@ -92,10 +92,10 @@ def test_equals_scipys_bootstrap():
     assert high == pytest.approx(expected.high, abs=0.05 * width)
 
 
-def test_a_denominator_of_nothing_has_no_ratio():
+def test_a_zero_denominator_has_no_ratio():
     nothing = ratio_of_sums(np.ones(3), np.zeros(3), np.arange(3))
     assert np.isnan(nothing).all()
-    # Some resamples of these have no gap at all, so that their ratio is none.
+    # Some resamples of these have no gap, so their ratio is NaN.
     some = ratio_of_sums(np.array([0.0, 0.0, 1.0]), np.array([0.0, 0.0, 2.0]), np.arange(3))
     assert some.value == 0.5
     assert np.isnan(some.low)

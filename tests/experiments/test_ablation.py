@@ -29,7 +29,7 @@ def test_each_group_alone_all_but_each_and_all():
     assert sets[ALL_GROUPS] == names
 
 
-def test_no_set_comes_twice():
+def test_no_set_is_repeated():
     assert group_sets(layout("prompt")) == {ALL_GROUPS: ("prompt",)}
     assert group_sets(layout("prompt", "draft")) == {
         "prompt alone": ("prompt",),

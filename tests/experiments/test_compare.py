@@ -54,8 +54,8 @@ def test_hyperparameters_of_an_agent(table):
         compare(table, QUICK, hyperparams={"ppo": {"n_steps": 8}})
 
 
-def test_finished_views_are_handed_over_before_further_ones(table, monkeypatch):
-    """What an interrupt can then not take away."""
+def test_finished_views_are_passed_on_before_further_ones(table, monkeypatch):
+    """So that an interrupt does not lose them."""
     views = dataclasses.replace(QUICK, leave_family_out=True, ablation="reward-regression")
     kept = []
     train = Trainer.train

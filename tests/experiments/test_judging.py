@@ -83,8 +83,8 @@ def test_an_agent_of_shuffled_states_is_not_shipped(splits, seed):
     assert found.verdict.code == "no_gain"
 
 
-def test_a_better_constant_is_not_a_policy(splits):
-    """What learned from validation prompts too may know a better size than training prompts do."""
+def test_a_better_constant_is_not_shipped_as_a_policy(splits):
+    """An agent that learns from validation prompts too may find a better size."""
     train, validation, test = splits
     worse = dataclasses.replace(train, seconds=train.seconds * [1, 1, 1, 4, 4])
     found = judged(worse, validation, test, {"constant": always(test, 8, 1e-6)})
@@ -127,8 +127,8 @@ def test_plain_decoding_is_shipped_if_speculation_is_slower(splits):
     assert found.best_fixed.mean_speedup == 1.0
 
 
-def test_a_policy_pays_for_its_own_decisions(splits):
-    """Deciding takes time (bstnxbt/dflash-mlx#32), and the reward has to know it."""
+def test_decision_time_counts(splits):
+    """Deciding takes time (bstnxbt/dflash-mlx#32), which the reward must include."""
     train, validation, test = splits
     free = judged(train, validation, test, {"idle": always(test, 8)}).agents["idle"]
     paid = judged(train, validation, test, {"idle": always(test, 8, 0.05)}).agents["idle"]
@@ -292,7 +292,7 @@ def test_an_agent_within_the_margin_is_shipped_before_one_with_a_higher_bound(sp
     assert (found.verdict.code, found.verdict.passed_over) == ("ships", ["partial"])
 
 
-def test_the_report_names_best_fixed_beside_a_default_that_is_worst(splits):
+def test_the_report_names_best_fixed_next_to_a_default_that_is_worst(splits):
     """The checkpoint's own size can lose to every other one.
 
     As it did in z-lab/dflash#151 and in six of six cells of osaurus-ai/vmlx-swift#276.
@@ -374,7 +374,7 @@ def test_a_mixed_sweep_is_judged_by_temperature_too(splits):
 
 
 def test_prompts_in_several_languages_are_judged_by_language_too(splits):
-    """A language can lose where every family gains; the verdict goes by family all the same."""
+    """A language can lose although every family gains; the verdict depends on families only."""
     train, validation, test = splits
     spoken = np.where(np.arange(len(test)) < 40, "de", "en")
     rows = dataclasses.replace(test, rows=test.rows.assign(language=spoken))
@@ -452,7 +452,7 @@ def test_without_agents_the_best_fixed_size_is_shipped(splits):
     assert found.verdict.gain is None
 
 
-def test_a_default_size_that_is_no_arm_is_left_out(splits):
+def test_a_default_size_that_is_not_an_arm_is_left_out(splits):
     train, validation, test = (table.select_arms((1, 2, 8)) for table in splits)
     assert judged(train, validation, test, {}).default is None
 

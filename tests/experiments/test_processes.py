@@ -16,7 +16,7 @@ from blockpilot_rl.experiments.processes import process_map
 
 
 def test_several_jobs_use_other_processes():
-    """In the order of the seeds, whichever ends first; one job stays here."""
+    """Results are in the order of the seeds; a single job stays in this process."""
     which = "__import__('os').getpid()"
     with process_map(2) as map_seeds:
         assert list(map_seeds(math.factorial, range(5))) == [1, 1, 2, 6, 24]
@@ -51,7 +51,7 @@ def test_a_process_that_dies_gives_a_clear_error():
 
 
 def test_an_interrupt_ends_the_processes():
-    """Also where only this process is interrupted."""
+    """Even if only this process is interrupted."""
 
     def interrupted() -> None:
         with process_map(2) as map_seeds:
@@ -66,7 +66,7 @@ def test_an_interrupt_ends_the_processes():
 
 
 def test_processes_end_with_their_parent(tmp_path):
-    """However it ends."""
+    """Even if it is killed."""
     program = (
         "import os, sys; from blockpilot_rl.experiments.processes import process_map\n"
         "if __name__ == '__main__':\n"

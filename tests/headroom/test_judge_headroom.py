@@ -57,7 +57,7 @@ def candidate(name: str, speedups: np.ndarray) -> Candidate:
 
 
 def test_no_needs_an_oracle_whose_upper_bound_is_too_small():
-    """One that chooses by single other samples bounds nothing."""
+    """An oracle that chooses by single other samples is not a bound."""
     assert judge(oracle=achieved(0.01, 0.0, 0.019)).worth == "no"
     assert judge(oracle=achieved(0.01, 0.0, 0.021)).worth == "maybe"
     assert judge(Interval(-0.01, -0.02, 0.0), crossfit=CROSSFIT).worth == "maybe"
@@ -96,8 +96,8 @@ def test_a_rule_with_a_significant_gain_is_worth_it():
     assert judge(Interval(0.1, 0.1, 0.1), candidates=[small]).worth == "maybe"
 
 
-def test_many_candidates_must_be_surer():
-    """What a single one shows with 95% is not enough for the best of a hundred."""
+def test_many_candidates_need_more_confidence():
+    """A 95% interval is not enough for the best of a hundred candidates."""
     rng = np.random.default_rng(0)
     noisy = candidate("a noisy rule", 1.03 + 0.12 * rng.normal(size=100))
     low = noisy.requests.gain(noisy.seconds).low

@@ -45,7 +45,7 @@ def priced() -> Sweep:
 
 @pytest.fixture(scope="module")
 def traced(priced):
-    """Traces of every row: how far a draft is right decides, and the drafter knows it partly."""
+    """Traces of every row; the drafter's confidence partly predicts how far a draft is right."""
     rng = np.random.default_rng(5)
     traces = {}
     for row, emitted in enumerate(priced.emitted):
@@ -74,7 +74,7 @@ def test_sizes_are_chosen_on_train_and_judged_on_test():
             [1.0, 0.5, 1.0],
             [1.0, 0.8, 0.4],  # train, code: 4
             [1.0, 0.8, 0.4],
-            [1.0, 1.0, 0.5],  # test, prose: 4, which training prompts did not tell
+            [1.0, 1.0, 0.5],  # test, prose: 4, unlike on the training prompts
             [1.0, 0.5, 0.8],
             [4.0, 5.0, 1.0],  # test, code: 4
             [1.0, 0.5, 2.0],  # test, a family never seen
@@ -145,7 +145,7 @@ def test_pure_noise_flatters_the_oracle_but_not_the_cross_fitted_one():
 
 
 def test_noise_at_a_temperature_does_not_flatter_a_mixed_sweep():
-    """Greedy answers with nothing to win, beside samples of a prompt that agree in nothing."""
+    """Greedy answers with nothing to gain, and samples of a prompt with nothing in common."""
     table = synthetic_table(200).select_arms((1, 2, 4))
     table = dataclasses.replace(table, seconds=np.tile([1.5, 1.0, 1.1], (200, 1)))
     hot = replicated(table.select_rows(np.arange(60)), 2)
@@ -158,7 +158,7 @@ def test_noise_at_a_temperature_does_not_flatter_a_mixed_sweep():
     assert found.verdict.crossfit_prompts == found.oracle_crossfit.prompts
 
 
-def test_what_greedy_rows_could_win_counts_in_a_mixed_sweep():
+def test_gains_of_greedy_rows_count_in_a_mixed_sweep():
     table = mixed(synthetic_table(300), 100)
     found = measure_headroom(table, None, HeadroomSettings(min_gain=0.001))
     test = table.split("test")
@@ -174,7 +174,7 @@ def test_what_greedy_rows_could_win_counts_in_a_mixed_sweep():
     assert "Headroom by temperatures" in [item.title for item in headroom_tables(found)]
 
 
-def test_oracles_without_noise_have_rows_of_their_own():
+def test_oracles_without_noise_have_their_own_rows():
     found = measure_headroom(mixed(synthetic_table(300), 100, noise=0.1))
     rows = {row[0]: row for row in headroom_tables(found)[0].rows}
     for name, oracle in (
@@ -222,7 +222,7 @@ def test_the_cost_of_further_tokens_moves_the_answer(found):
     sizes = [point.best_fixed for point in found.costs]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] == 16 > sizes[-1]
-    # Where any block costs the same, the largest is right for almost all.
+    # If every block costs the same, the largest is best for almost all.
     assert found.costs[0].token_cost == 0
     assert found.costs[0].oracle.value < found.oracle.gain.value / 2
 
@@ -256,11 +256,11 @@ def test_traces_of_a_part_of_the_rows(traced):
     arm = table.arms.index(found.best_fixed.block_size)
     mean = table.speedups[test[5:25], arm].mean()
     assert found.steps.best_fixed.mean_speedup == pytest.approx(mean)
-    # Without any trace to tune on there is nothing to say.
+    # Without a trace to tune on, nothing is measured.
     assert measure_headroom(table, {int(test[0]): traces[int(test[0])]}).steps is None
 
 
-def test_the_verdict_asks_for_enough(priced):
+def test_the_verdict_needs_a_large_enough_gain(priced):
     small = measure_headroom(priced, settings=HeadroomSettings(min_gain=0.001))
     assert small.verdict.worth == "maybe"
     large = measure_headroom(priced, settings=HeadroomSettings(min_gain=0.5))
@@ -334,7 +334,7 @@ def test_a_folder_is_measured_on_its_greedy_rows(tmp_path):
         measure_headroom(table, settings=HeadroomSettings(temperature="1"))
 
 
-def test_looping_answers_are_measured_apart():
+def test_looping_answers_are_measured_separately():
     table = synthetic_table(200)
     looping = np.arange(200) % 3 == 0
     table = dataclasses.replace(table, rows=table.rows.assign(repetitive=looping))

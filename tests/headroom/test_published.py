@@ -66,7 +66,7 @@ def test_a_selection_that_equals_the_labels_is_flagged(tmp_path):
     assert found.verdict.worth == "maybe"
 
 
-def test_a_selection_that_errs_is_not(tmp_path):
+def test_a_selection_with_errors_is_not_flagged(tmp_path):
     folder = write(tmp_path / "results", selection=[15, 16, 16])
     found = acceptance_headroom(PublishedResults.load(folder))
     assert found.selection is not None
@@ -121,7 +121,7 @@ def test_errors_name_the_file_and_the_prompt(tmp_path, changes, message):
         PublishedResults.load(write(tmp_path / "results", **changes))
 
 
-def test_what_is_no_such_folder(tmp_path):
+def test_other_folders_are_not_published_results(tmp_path):
     assert PublishedResults.is_folder_of(write(tmp_path / "results"))
     assert not PublishedResults.is_folder_of(tmp_path)
     assert not PublishedResults.is_folder_of(tmp_path / "missing")

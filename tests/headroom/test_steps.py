@@ -74,7 +74,7 @@ def test_the_oracle_is_the_best_of_all_schedules(kind, seed):
 
 
 def test_plain_decoding_reads_no_prompt():
-    """Where drafting never pays, the oracle does not pay for the drafter's reading either."""
+    """If drafting never helps, the oracle does not include reading by the drafter either."""
     hopeless = Trace(np.ones((5, 3), np.int16), np.zeros((5, 3), np.float16))
     rounds = Rounds.from_blocks(padded([hopeless], [10]), PROFILE)
     plain = sum(1.0 + 0.01 * (10 + at) for at in range(5))
@@ -96,7 +96,7 @@ def test_a_fixed_size_takes_what_the_profile_predicts(arm):
 
 
 def test_sampling_a_prefix_costs_the_whole_draft_and_its_own_choices():
-    """And noise up to the end of the last block that was drafted, not of what was verified."""
+    """And noise up to the end of the last drafted block, not of the verified prefix."""
     trace = Trace(np.array([[1, 2, 2], [1, 1, 1]], np.int16), np.full((2, 3), 0.5, np.float16))
     greedy, warm = (
         Rounds.from_prefixes(padded([trace], [10], [sampled]), PROFILE) for sampled in (False, True)
@@ -117,7 +117,7 @@ def test_a_prefix_costs_the_whole_draft_and_its_own_tokens():
     rounds = Rounds.from_prefixes(padded([trace], [10]), PROFILE)
     np.testing.assert_array_equal(rounds.emitted[0, 0], [1, 2, 3, 4])
     np.testing.assert_array_equal(rounds.emitted[0, 2], [1, 2, 2, 2])
-    # Verifying 3 tokens lies halfway between 2 and 4.
+    # Verifying 3 tokens costs the mean of 2 and 4.
     np.testing.assert_allclose(rounds.lines[0, 2], [0.3 + (1.2 + 1.9) / 2, 0.001 + 0.011])
     np.testing.assert_allclose(rounds.lines[0, 3], [0.3 + 1.9, 0.001 + 0.012])
     # Verifying the whole block at once is best here, which only an oracle knows.
@@ -158,7 +158,7 @@ def test_recent_acceptance_follows_the_text():
     sizes = dict(chosen)
     assert all(size == 4 for at, size in sizes.items() if 20 <= at < 100)
     assert np.mean([size for at, size in sizes.items() if at >= 130]) < 2
-    # Plain passes tell nothing of drafts, so the rule tries again now and then.
+    # Plain passes give no information about drafts, so the rule tries again from time to time.
     assert any(size > 1 for at, size in sizes.items() if at >= 150)
     assert all(seconds < rounds.walk(Always(arm)) for arm in range(3))
 
@@ -191,7 +191,7 @@ def test_the_rate_of_acceptance():
     assert acceptance_rate(padded([first, whole], [5, 5])) == pytest.approx(rate)
 
 
-def test_fixed_sizes_lie_above_the_oracle_and_selection_keeps_rows():
+def test_fixed_sizes_take_longer_than_the_oracle_and_selection_keeps_rows():
     rng = np.random.default_rng(8)
     lengths = rng.integers(5, 60, size=30)
     traces = padded([random_trace(rng, int(n)) for n in lengths], [12] * 30, [True, False] * 15)

@@ -85,7 +85,7 @@ def test_transformers_own_dflash_gives_the_targets_text(request, kind, text):
 
 
 def test_transformers_accepts_drafts_of_a_reduced_vocabulary(reduced):
-    """So that the test above sees accepted drafts."""
+    """Checks that drafts are accepted in the test above."""
     passes: list[int] = []
     handle = reduced.target.register_forward_hook(lambda *_: passes.append(1))
     generate(reduced, assistant_model=reduced.drafter, speculation_type="dflash")
@@ -112,7 +112,7 @@ def test_a_reduced_vocabulary(reduced):
     assert output.generation.acceptance_length > 1.5
 
 
-def test_a_drafter_alone_will_do(trained):
+def test_a_drafter_alone_is_enough(trained):
     hook = block_pilot(trained.drafter, block_size=4)
     for text in PROMPTS:
         assert torch.equal(generate(trained, text, custom_generate=hook), generate(trained, text))
@@ -185,7 +185,7 @@ def test_budgets(trained, budget):
     assert output.shape[1] == longest
 
 
-def test_other_stopping_criteria_are_asked_token_by_token(trained):
+def test_other_stopping_criteria_are_checked_token_by_token(trained):
     """Within an accepted block too; `generate` keeps the tokenizer of stop_strings to itself."""
     whole = trained.tokenizer.decode(generate(trained)[0, -BUDGET:])
     criteria = [StopStringCriteria(trained.tokenizer, whole[6:9])]
@@ -197,7 +197,7 @@ def test_other_stopping_criteria_are_asked_token_by_token(trained):
 
 
 def test_a_time_limit(trained):
-    """Which has always passed after the first token."""
+    """It has always passed after the first token."""
     output = record(trained, block_pilot(trained), max_time=1e-9)
     assert torch.equal(output.sequences, generate(trained, max_time=1e-9))
     assert output.generation.accepted == [1]
@@ -228,7 +228,7 @@ def test_the_defaults_of_generate_are_kept(trained):
     assert output[0, ids.shape[1] :].tolist() == own.tokens
 
 
-def test_without_a_seed_torchs_own_decides(trained):
+def test_without_a_seed_torchs_generator_is_used(trained):
     texts = []
     with torch.random.fork_rng():
         for size, seed in ((1, 7), (8, 7), (8, None), (8, 8)):
@@ -262,7 +262,7 @@ def test_a_streamer_gets_what_plain_generate_gives_it(trained, size):
     assert ours.ended == plain.ended == 1
 
 
-def test_an_iterating_streamer_comes_to_its_end(trained):
+def test_an_iterating_streamer_reaches_its_end(trained):
     """`generate` passes callables no streamer; a consumer would wait for its end forever."""
     streamer = TextIteratorStreamer(trained.tokenizer, skip_prompt=True, timeout=30)
     options = {"streamer": streamer, "custom_generate": block_pilot(trained)}
@@ -312,7 +312,7 @@ def test_what_is_not_supported_is_refused_by_name(trained, options, named):
     assert "\n" not in str(caught.value)
 
 
-def test_an_assistant_besides_the_drafter_is_refused(trained):
+def test_an_assistant_model_is_refused(trained):
     with pytest.raises(BlockPilotError, match="assistant_model"):
         generate(
             trained,
@@ -322,7 +322,7 @@ def test_an_assistant_besides_the_drafter_is_refused(trained):
         )
 
 
-def test_batches_padding_and_foreign_caches_are_refused(trained):
+def test_batches_padding_and_other_caches_are_refused(trained):
     """Batches share one acceptance in Blaizzy/mlx-vlm#1833."""
     hook, target = block_pilot(trained), trained.target
     two = torch.cat([encode(trained, "abcd")] * 2)
@@ -335,11 +335,11 @@ def test_batches_padding_and_foreign_caches_are_refused(trained):
         target.generate(ids, attention_mask=padded, custom_generate=hook, max_new_tokens=4)
     cache = target(ids, use_cache=True).cache
     longer = torch.cat([ids, ids], dim=1)
-    with pytest.raises(BlockPilotError, match="cache of one's own"):
+    with pytest.raises(BlockPilotError, match="your own cache"):
         target.generate(longer, cache=cache, custom_generate=hook, max_new_tokens=4)
 
 
-def test_what_does_not_fit_is_refused(trained):
+def test_mismatches_are_refused(trained):
     stranger = dataclasses.replace(trained, target=tiny_target(seed=5))
     with pytest.raises(BlockPilotError, match="call generate on that pair's `target`"):
         generate(stranger, custom_generate=block_pilot(trained))
@@ -353,7 +353,7 @@ def test_what_does_not_fit_is_refused(trained):
         generate(trained, custom_generate=foreign)
 
 
-def test_hooks_that_make_no_sense_are_refused_at_once(trained):
+def test_invalid_arguments_of_block_pilot_are_refused_at_once(trained):
     with pytest.raises(BlockPilotError, match="not both"):
         block_pilot(trained, policy=chooser(trained), block_size=4)
     with pytest.raises(BlockPilotError, match="must be 1"):

@@ -287,7 +287,7 @@ def test_which_files_of_a_repository_are_downloaded(
         assert (resolve_checkpoint("owner/name", kind) / "config.json").is_file()
 
 
-# A config.json as z-lab publishes them, but for the sizes.
+# A config.json in the form that z-lab publishes, with smaller sizes.
 Z_LAB = """{
   "architectures": ["DFlashDraftModel"],
   "attention_bias": false,
@@ -371,7 +371,7 @@ def llama3_frequencies(theta):
     ],
 )
 def test_a_config_as_z_lab_writes_it(tiny, tmp_path, spelled, expected):
-    """With the tensors of a drafter beside it."""
+    """With the tensors of a drafter."""
     folder = shutil.copytree(tiny[1], tmp_path / "drafter")
     (folder / "config.json").write_text(json.dumps(json.loads(Z_LAB) | spelled), encoding="utf-8")
     drafter = load_drafter(folder)
@@ -453,7 +453,7 @@ def test_large_finite_weights_are_numbers():
 def test_sizes_in_a_config_are_compared_before_anything_is_allocated(
     tiny, tmp_path, changes, message
 ):
-    """Each would take more memory than there is."""
+    """Each would take more memory than the machine has."""
     folder = variant(tiny[1], tmp_path / "drafter", layer_types=None, **changes)
     with pytest.raises(BlockPilotError, match=message) as refused:
         load_drafter(folder)

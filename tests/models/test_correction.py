@@ -48,7 +48,7 @@ def test_the_loader_of_transformers_reads_it_too(tmp_path):
 
 
 def test_missing_tensors_are_not_initialised(tmp_path):
-    """Random corrections would spoil every draft, so an untrained head makes none."""
+    """Random corrections would ruin every draft, so an untrained head corrects nothing."""
     tiny_drafter().save_pretrained(tmp_path / "plain")
     settings = {**SETTINGS, "correction_rank": 4}
     folder = variant(tmp_path / "plain", tmp_path / "lacking", dflash_config=settings)

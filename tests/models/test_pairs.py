@@ -114,7 +114,7 @@ def test_broken_target_files(tiny, tmp_path):
         load_pair(folder, tiny[1])
 
 
-def test_a_target_that_lacks_tensors_is_not_filled_with_noise(tiny, tmp_path):
+def test_a_target_that_lacks_tensors_is_refused(tiny, tmp_path):
     folder = shutil.copytree(tiny[0], tmp_path / "target")
     tensors = load_file(folder / "model.safetensors")
     del tensors["model.norm.weight"], tensors["model.layers.1.mlp.up_proj.weight"]

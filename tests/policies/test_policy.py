@@ -118,7 +118,7 @@ def test_many_states_fall_back_one_by_one(states):
     assert choices.dtype == np.int64
 
 
-def test_finite_states_warn_of_nothing(states):
+def test_finite_states_give_no_warning(states):
     policy = random_policy()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -157,7 +157,7 @@ def test_saving_is_atomic_and_does_not_overwrite(saved):
     assert BlockSizePolicy.from_pretrained(saved).config.algorithm == "other"
 
 
-def test_a_foreign_pair_is_refused():
+def test_another_pair_is_refused():
     policy = random_policy()
     policy.check_pair(CONFIG.fingerprint)
     with pytest.raises(BlockPilotError) as refused:
@@ -226,7 +226,7 @@ def test_optional_keys_may_be_left_out(saved):
 @pytest.mark.parametrize(
     ("text", "message"), [("{", "cannot be read as JSON"), ("[]", "holds no JSON object")]
 )
-def test_config_that_is_no_json_object(saved, text, message):
+def test_config_that_is_not_a_json_object_is_refused(saved, text, message):
     (saved / "config.json").write_text(text)
     with pytest.raises(BlockPilotError, match=message):
         BlockSizePolicy.from_pretrained(saved)

@@ -79,7 +79,7 @@ def test_the_record_is_that_of_the_training_rows_and_is_saved(tmp_path):
     assert "on prompts of" in (tmp_path / "policy" / "README.md").read_text(encoding="utf-8")
 
 
-def test_policies_of_the_first_release_load_and_say_nothing(policy, tmp_path):
+def test_policies_of_the_first_release_load_without_warnings(policy, tmp_path):
     policy.save_pretrained(tmp_path / "policy")
     file = tmp_path / "policy" / "config.json"
     values = json.loads(file.read_text(encoding="utf-8"))

@@ -117,7 +117,7 @@ def test_languages_have_the_same_families(groups: dict[str, list[Prompt]]) -> No
     }
 
 
-# What a sloppy template would produce: missing elisions, contractions and signs.
+# Errors of careless templates: missing elisions, contractions and signs.
 MISTAKES = {
     "de": r"\b1 (Euro|Kilometer|Stunden)\b|\bin der \w+, (das|der) spielt",
     "fr": r"\b([Dd]e|[Ll]e|[Ll]a|[Qq]ue|ne|se|[Jj]e) [aeiouéèêâî]|\w[?!;]|\b(de|à) les?\b",

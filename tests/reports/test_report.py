@@ -145,7 +145,7 @@ def test_the_page_is_whole_and_holds_everything_itself(comparison, tmp_path):
     assert 'name="viewport"' in text
 
 
-def test_plots_take_the_ink_of_the_page(comparison):
+def test_plots_use_the_text_colour_of_the_page(comparison):
     svg = as_svg(draw_plots(comparison)["gains"])
     assert svg.startswith("<svg")
     assert "currentColor" in svg
@@ -243,7 +243,7 @@ def test_the_curves_show_the_numbers(complete):
     assert ["steady", "a decode per label", *paid] in budget_table(complete).rows
 
 
-def test_the_groups_are_shown_beside_all_of_them(complete):
+def test_each_group_is_shown_next_to_all_groups(complete):
     gain = "+1.2% (-1.0, +3.0)"
     assert ablation_table(complete).rows == [
         ["prompt alone", "1", "1.222", gain, "–", "-3.0% (-4.0, -2.0)"],
@@ -252,7 +252,7 @@ def test_the_groups_are_shown_beside_all_of_them(complete):
     assert ablation_table(complete).columns[0] == "steady sees"
 
 
-def test_a_family_left_out_is_shown_beside_the_same_one_seen(complete):
+def test_a_family_left_out_is_shown_next_to_the_same_one_seen(complete):
     axes = plot_families(complete).axes[0]
     best = complete.verdict.best_agent
     markers = [line for line in axes.get_lines() if line.get_marker() in ("o", "s")]
@@ -378,7 +378,7 @@ def test_prompts_and_rows_are_not_confused(comparison, tmp_path):
     assert f"{train} training prompts, {validation} validation prompts, 1,000 test prompts " in text
 
 
-def test_the_estimates_from_logs_are_shown_beside_the_truth(comparison):
+def test_the_estimates_from_logs_are_shown_next_to_the_truth(comparison):
     check = comparison.off_policy
     table = off_policy_table(comparison)
     assert table.title == f"Off-policy estimates from 20 logs of {check.decisions} decisions each"

@@ -17,7 +17,7 @@ def digest_of(path, description):
     return claim_digest(path)
 
 
-def test_a_digest_tells_works_apart_and_nothing_else(tmp_path):
+def test_a_digest_depends_on_the_work_and_nothing_else(tmp_path):
     """Neither the order of the keys, nor options that are off."""
     claim(tmp_path / "claim.json", WORK)
     digest = claim_digest(tmp_path / "claim.json")

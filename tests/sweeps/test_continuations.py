@@ -69,7 +69,7 @@ def test_every_prompt_has_the_answer_of_plain_decoding(recorded, decoder):
 
 
 def test_sampled_answers_are_the_decoders(decoder, tmp_path):
-    """Every prompt once with each seed, whatever shares its batch."""
+    """Every prompt once with each seed, in any batch."""
     store = record(decoder, tmp_path, PROMPTS[:40], sampled=SAMPLED)
     assert store.size == 80
     assert len(store.shards) == 2
@@ -155,7 +155,7 @@ def test_a_prompt_that_is_too_long_is_named_and_nothing_is_written(decoder, tmp_
         ({"sampled": SAMPLED}, "with other sampling;"),
     ],
 )
-def test_foreign_answers_are_refused(recorded, decoder, changes, message):
+def test_answers_of_other_work_are_refused(recorded, decoder, changes, message):
     before = contents(recorded.folder)
     with pytest.raises(BlockPilotError, match=message) as refused:
         record(decoder, recorded.folder, **changes)
@@ -192,7 +192,7 @@ def test_missing_and_corrupt_shards(recorded, tmp_path):
         list(store.read())
 
 
-def test_a_shard_that_does_not_tell_its_prompts(recorded, decoder, tmp_path):
+def test_a_shard_that_does_not_name_its_prompts(recorded, decoder, tmp_path):
     folder = shutil.copytree(recorded.folder, tmp_path / "store")
     broken = folder / "shard-00001.safetensors"
     save_file(load_file(broken), broken)
@@ -260,7 +260,7 @@ def test_answers_without_their_description(recorded, tmp_path):
         list(ContinuationStore(folder, PROMPTS, BUDGET).read())
 
 
-def test_what_killed_writes_have_left_is_removed(recorded, decoder, tmp_path):
+def test_files_of_killed_writes_are_removed(recorded, decoder, tmp_path):
     """But only of the shards of this part: others may be at work on the rest."""
     folder = shutil.copytree(recorded.folder, tmp_path / "store")
     for name in (".0123abcd-shard-00000.safetensors", ".0123abcd-shard-00001.safetensors"):
@@ -273,7 +273,7 @@ def test_what_killed_writes_have_left_is_removed(recorded, decoder, tmp_path):
 
 
 def test_answers_with_other_template_options_are_refused(recorded, decoder):
-    """They change what the target says (z-lab/dflash#133)."""
+    """They change the target's answers (z-lab/dflash#133)."""
     pair = dataclasses.replace(decoder.pair, template={"enable_thinking": False})
     pair.tokenizer.chat_template, kept = "{{ enable_thinking }}", pair.tokenizer.chat_template
     try:

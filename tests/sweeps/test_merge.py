@@ -58,7 +58,7 @@ def test_provenance_of_the_parts_is_kept(table):
     assert provenance["versions"]["torch"]
 
 
-def test_greedy_rows_have_no_say_in_top_k(table):
+def test_greedy_rows_do_not_affect_top_k(table):
     warm = sampled(table, 1.0, 0, top_k=50, top_p=0.9)
     for parts in ([table, warm], [warm, table]):
         metadata = merge(parts).metadata
@@ -81,7 +81,7 @@ def test_greedy_rows_have_no_say_in_top_k(table):
         ({"device": "elsewhere"}, "another device than the first.*re-price both"),
     ],
 )
-def test_what_does_not_fit_is_refused(table, changes, message):
+def test_mismatches_are_refused(table, changes, message):
     with pytest.raises(BlockPilotError, match=f"sweep 3 has {message}"):
         merge([table, sampled(table, 1.0, 0), sampled(table, 1.0, 1, **changes)])
 
@@ -92,7 +92,7 @@ def test_other_arms_are_refused(table):
         merge([table, fewer])
 
 
-def test_rows_sampled_otherwise_are_refused(table):
+def test_rows_sampled_differently_are_refused(table):
     parts = [table, sampled(table, 1.0, 0, top_k=50), sampled(table, 1.0, 1, top_k=20)]
     with pytest.raises(BlockPilotError, match="sweep 3 has another top_k, 20, than 50"):
         merge(parts)

@@ -123,7 +123,7 @@ def test_a_selection_of_a_sweep_still_finds_its_traces(folder):
         assert trace.trajectory(2) == sweep.accepted[row][2].tolist()
 
 
-def test_a_column_that_is_there_twice_is_refused(tmp_path):
+def test_a_repeated_column_is_refused(tmp_path):
     table = pa.table([pa.array(["a"]), pa.array(["b"])], names=["id", "id"])
     pq.write_table(table, tmp_path / "twice.parquet")
     with pytest.raises(BlockPilotError, match=r"twice\.parquet is corrupt"):

@@ -25,7 +25,7 @@ SAMPLED = (Sampling(1.0, top_k=40), (3, 0))
 
 @pytest.fixture(scope="module")
 def load(trained, tmp_path_factory):
-    """What loads a pair in any process."""
+    """A function that loads a pair in any process."""
     folder = tmp_path_factory.mktemp("pair")
     target, _ = save_tiny_pair(folder)
     trained.drafter.save_pretrained(folder / "trained")
@@ -45,7 +45,7 @@ def recording_in(decoder, folder) -> Recording:
 
 @pytest.fixture(scope="module")
 def local(decoder, tmp_path_factory):
-    """What a recording in this process writes."""
+    """The files that a recording in this process writes."""
     recording = recording_in(decoder, tmp_path_factory.mktemp("local"))
     recording.store.record(decoder.pair, decoder.target, decoder.layer_ids)
     recording.replay_shards()
@@ -69,7 +69,7 @@ def claimed(recording) -> Recording:
 
 
 def test_workers_write_what_one_process_writes(decoder, load, local, tmp_path):
-    """Two of them, each with a copy of the pair, and in another order."""
+    """Two workers, each with a copy of the pair, in another order."""
     recording = claimed(recording_in(decoder, tmp_path))
     first, second = (worker_of(recording, load) for _ in range(2))
     first.record(2)
@@ -101,7 +101,7 @@ def test_a_worker_that_outlives_its_driver_writes_nothing(decoder, load, tmp_pat
 
 
 def test_folders_that_nodes_do_not_share(decoder, load, tmp_path):
-    """A worker that does not see the claims writes nothing: nobody would find it."""
+    """A worker that does not see the claims writes nothing, since its files would be lost."""
     worker = worker_of(recording_in(decoder, tmp_path / "elsewhere"), load)
     with pytest.raises(BlockPilotError, match="must be on storage that all nodes share"):
         worker.record(0)
@@ -197,7 +197,7 @@ def test_a_cluster_writes_what_one_process_writes(decoder, load, local, tmp_path
         ),
     ],
 )
-def test_a_worker_that_fails_is_told_in_one_line(decoder, tmp_path, broken, message):
+def test_a_worker_that_fails_is_reported_in_one_line(decoder, tmp_path, broken, message):
     recording = recording_in(decoder, tmp_path)
     with pytest.raises(BlockPilotError) as no:
         record_on_ray(broken, recording, RayConfig(workers=1))

@@ -104,7 +104,7 @@ def test_a_pair_that_is_loaded_as_needed(folder, tmp_path):
     assert load_traces(tmp_path / "sweep", sweep)
 
 
-def test_parts_are_answered_apart(pair, priced, tmp_path):
+def test_parts_are_answered_separately(pair, priced, tmp_path):
     for part in ((1, 2), (0, 2)):
         answer_prompts(tmp_path / "sweep", part, priced, prompts=TEXTS, pair=pair)
     assert names(tmp_path) == {"sweep.partial"}
@@ -114,7 +114,7 @@ def test_parts_are_answered_apart(pair, priced, tmp_path):
     assert len(record_sweep(tmp_path / "sweep", priced, prompts=TEXTS, pair=pair)) == 3
 
 
-def test_progress_begins_at_once(pair, tmp_path):
+def test_progress_starts_at_once(pair, tmp_path):
     """The first report comes before any work, and every task begins with 0."""
     seen = []
     record_sweep(
@@ -188,7 +188,7 @@ def test_options_without_effect_are_refused(settings, message):
 @pytest.mark.parametrize(
     "flags", [["--profile", "p", "--measure", "2", "--seed", "3"], ["--seed=3"]]
 )
-def test_the_seed_of_what_is_timed_is_honoured(flags, tmp_path, capsys):
+def test_the_seed_of_timed_passes_is_used(flags, tmp_path, capsys):
     assert main(["--out", str(tmp_path / "sweep"), "--target", "nowhere", *flags]) == 2
     assert "seed" not in capsys.readouterr().err
 
@@ -204,7 +204,7 @@ GIVEN = {
 }  # fmt: skip
 
 
-def test_every_flag_beside_merge_is_refused(tmp_path, capsys):
+def test_every_flag_with_merge_is_refused(tmp_path, capsys):
     """Merging records nothing, so no flag that describes a recording has an effect."""
     fields = {field.name for field in dataclasses.fields(module.RecordingConfig)}
     assert fields <= set(GIVEN)
@@ -222,9 +222,7 @@ def test_every_flag_beside_merge_is_refused(tmp_path, capsys):
 @pytest.mark.parametrize(
     "settings", [{"repeats": 2}, {"latency_dtype": "float32"}, {"measure": 2}, {"trace": 1}]
 )
-def test_a_finished_sweep_with_other_options_is_not_taken_for_the_asked_one(
-    folder, tmp_path, monkeypatch, settings
-):
+def test_a_finished_sweep_with_other_options_is_not_reused(folder, tmp_path, monkeypatch, settings):
     """Its unfinished work is still there, since the recording was killed at that moment."""
     load = partial(load_pair, folder / "target", folder / "drafter")
     with monkeypatch.context() as patched:
@@ -242,7 +240,7 @@ def test_a_finished_sweep_with_other_options_is_not_taken_for_the_asked_one(
     "name",
     ["mine.txt", "notes/mine.txt", "continuations/mine.txt", "shard-1.parquet", "latency.txt"],
 )
-def test_files_of_others_in_the_unfinished_folder_stay(words, tmp_path, capsys, name):
+def test_other_files_in_the_unfinished_folder_stay(words, tmp_path, capsys, name):
     assert main([*words, "--part", "1/2"]) == 0
     foreign = tmp_path / "sweep.partial" / name
     foreign.parent.mkdir(exist_ok=True)

@@ -48,7 +48,7 @@ def test_seconds_are_those_of_the_profile():
     np.testing.assert_allclose(predict_seconds(table, FLAT), expected)
 
 
-def test_rows_at_a_temperature_pay_for_sampling():
+def test_rows_at_a_temperature_include_the_cost_of_sampling():
     """A sampled row costs more than a greedy one of the same accepted lengths, long blocks most."""
     table = synthetic_table(4)
     warm = dataclasses.replace(table, rows=table.rows.assign(temperature=[0.0, 1.0, 0.0, 0.7]))
@@ -116,7 +116,7 @@ def test_repricing_twice_remembers_how_it_was_recorded():
     assert twice.metadata.provenance["recorded"]["cpu"] == "the first processor"
 
 
-def test_a_foreign_pair_and_a_missing_arm():
+def test_another_pair_and_a_missing_arm_are_refused():
     table = synthetic_table(5)
     foreign = dataclasses.replace(OTHER_DEVICE, fingerprint="f" * 16, target="other")
     with pytest.raises(

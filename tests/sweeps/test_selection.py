@@ -60,7 +60,7 @@ def test_valid_temperatures(temperature):
     check_temperature(temperature)
 
 
-def test_the_window_lies_around_the_drafters_own_size(table):
+def test_the_window_is_centred_on_the_drafters_own_size(table):
     assert window_arms(table, 0) == (1, 16)
     assert window_arms(table, 8) == (1, 8, 16)
     assert window_arms(table, 100) == table.arms

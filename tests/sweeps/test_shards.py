@@ -238,7 +238,7 @@ def test_parts_end_in_the_same_table(table, decoder, tmp_path):
         ({"sampled": (SAMPLING, (0,))}, "with other sampling;"),
     ],
 )
-def test_foreign_shards_are_refused(recording, decoder, changes, message):
+def test_shards_of_other_work_are_refused(recording, decoder, changes, message):
     other = recording_in(decoder, recording.folder, **changes)
     for action in (other.replay_shards, other.frame):
         with pytest.raises(BlockPilotError, match=message):
@@ -319,7 +319,7 @@ def test_a_shard_without_a_claim(warm, decoder, tmp_path, kind):
         again.traces(assemble(again, calibration(decoder)))
 
 
-def test_what_killed_writes_have_left_is_removed(recording, tmp_path):
+def test_files_of_killed_writes_are_removed(recording, tmp_path):
     folder = shutil.copytree(recording.folder, tmp_path / "sweep")
     for name in ("shard-00001.parquet", "trace-00000.parquet"):
         (folder / f".0123abcd-{name}").write_bytes(b"half a shard")
@@ -344,7 +344,7 @@ def test_a_shard_with_rows_too_few_or_of_other_work(recording, decoder, tmp_path
 @pytest.mark.parametrize("name", ["shard-00001.parquet", "trace-00000.parquet"])
 @pytest.mark.parametrize("keep", [0, 300, -9])
 def test_a_corrupt_shard_is_named_in_one_line(warm, decoder, tmp_path, name, keep):
-    """And the run goes on once it is gone."""
+    """And the run resumes after it is removed."""
     folder = shutil.copytree(warm.folder, tmp_path / "sweep")
     broken = folder / name
     whole = broken.read_bytes()
@@ -382,7 +382,7 @@ def test_measured_rows(table, decoder):
 
 
 def test_seconds_of_another_text_are_not_recorded(table, decoder):
-    """As rounding in bfloat16 leads to: here one recorded token of row 3 is another."""
+    """As rounding in bfloat16 can cause; here one recorded token of row 3 is changed."""
     tokens = [row.copy() for row in table.output_tokens]
     tokens[3][-1] = 60 if tokens[3][-1] != 60 else 61
     other = dataclasses.replace(table, output_tokens=tokens)

@@ -143,7 +143,7 @@ def test_saving_is_atomic_and_does_not_overwrite(tmp_path):
 
 
 def test_the_bundled_sweep_is_large_enough_to_learn_from():
-    """Greedy and sampled answers, the latter twice each, for an oracle without luck."""
+    """Greedy answers, and two sampled answers per prompt for a cross-fitted oracle."""
     table = Sweep.load()
     greedy, warm = (table.select_rows(table.temperatures == value) for value in (0, 1))
     assert len(greedy) + len(warm) == len(table) == len(set(table.keys))
@@ -184,7 +184,7 @@ def test_a_prompt_may_have_rows_of_several_temperatures_and_seeds(tmp_path):
 
 
 def test_a_prompt_in_two_splits_is_named(tmp_path):
-    """Or it would be learned from and judged on."""
+    """Otherwise an agent would be judged on a prompt that it learned from."""
     table = synthetic_table(60)
     row = next(i for i, split in enumerate(table.rows["split"]) if split != table.rows["split"][0])
     table.rows.loc[row, ["id", "seed"]] = table.rows["id"][0], 5
@@ -382,7 +382,7 @@ def test_broken_metadata(sweep, changes, message):
     ],
     ids=["cut", "deep", "list"],
 )
-def test_metadata_that_is_no_json_object(sweep, text, message):
+def test_metadata_that_is_not_a_json_object_is_refused(sweep, text, message):
     (sweep / "metadata.json").write_text(text)
     with pytest.raises(BlockPilotError, match=message):
         Sweep.load(sweep)
@@ -408,7 +408,7 @@ def test_truncated_parquet(sweep, keep):
 
 
 def test_damaged_parquet(sweep):
-    """Bytes changed in the middle, behind a footer that still reads."""
+    """Bytes changed in the middle of a file with an intact footer."""
     file = sweep / "sweep.parquet"
     content = bytearray(file.read_bytes())
     content[200:2000] = bytes(1800)

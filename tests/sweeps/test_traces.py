@@ -19,7 +19,7 @@ ROWS = (5, 0, 17)
 
 
 def trace_of(table: Sweep, row: int) -> Trace:
-    """A trace with the row's own trajectories; what lies beside them is made up."""
+    """A trace with the row's own trajectories; all other values are random."""
     rng = np.random.default_rng(row)
     anchors = int(table.emitted[row])
     left = np.arange(anchors, 0, -1)[:, None]
@@ -63,7 +63,7 @@ def test_rows_of_a_selection_are_counted_in_it(folder, table):
     assert_same(found[0], trace_of(table, 17))
 
 
-def test_seeds_and_temperatures_are_told_apart(table, tmp_path):
+def test_seeds_and_temperatures_are_distinguished(table, tmp_path):
     twice = dataclasses.replace(table, rows=table.rows.copy())
     twice.rows.loc[[1, 2], ["id", "split"]] = twice.rows.loc[0, ["id", "split"]].to_list()
     twice.rows.loc[[1, 2], ["temperature", "seed"]] = [[1.0, 0], [1.0, 4]]
@@ -156,7 +156,7 @@ def test_a_duplicate_is_named(folder, table):
 
 
 def test_a_trace_of_another_recording(folder, table):
-    """Valid by itself, but the sweep says otherwise."""
+    """It is valid but contradicts the sweep."""
     longer = next(i for i, length in enumerate(table.accepted[5][3]) if length > 1)
     at = int(table.accepted[5][3][:longer].sum())
 
@@ -171,7 +171,7 @@ def test_a_trace_of_another_recording(folder, table):
 
 
 def test_traces_of_rows_that_the_sweep_lacks(folder, table, tmp_path):
-    """Of wholly other prompts, or of one among its own; whichever rows are asked for."""
+    """Of other prompts only, or of one among its own, for any selected rows."""
     ids = table.rows["id"].map("other-{}".format)
     other = dataclasses.replace(table, rows=table.rows.assign(id=ids))
     save_sweep(tmp_path / "other", other, {row: trace_of(other, row) for row in ROWS})

@@ -10,7 +10,7 @@ HIDDEN = 3
 
 
 def example(prompt: int, response: int, first: int = 100) -> TrainingExample:
-    """A sequence whose tokens, features and teachers all tell their position."""
+    """A sequence whose tokens, features and teachers all encode their position."""
     n = prompt + response
     positions = torch.arange(n)
     return TrainingExample(

@@ -151,7 +151,7 @@ def test_the_feature_at_the_anchor_changes_nothing(pair, texts):
 
 
 def test_blocks_of_one_pass_do_not_see_each_other(pair, texts):
-    """Else training would see what decoding does not (sgl-project/SpecForge#473)."""
+    """Otherwise training would see tokens that decoding does not (sgl-project/SpecForge#473)."""
     trainer = new_trainer(pair, texts[:1], dataclasses.replace(FEW, sequences=1, queries=24))
     batch = trainer.batch(0)
     before = training_logits(trainer, batch)
@@ -241,7 +241,7 @@ def test_a_run_that_was_killed_resumes(pair, texts, tmp_path):
     assert finished.step == 8
 
 
-def test_foreign_and_broken_checkpoints(pair, texts, tmp_path):
+def test_other_and_broken_checkpoints_are_refused(pair, texts, tmp_path):
     file = tmp_path / "checkpoint.pt"
     new_trainer(pair, texts).save(file)
     other = new_trainer(pair, texts, dataclasses.replace(FEW, learning_rate=0.5))
