@@ -93,9 +93,7 @@ class CalibrateConfig(PromptFlags, CalibrationConfig):
             if getattr(self, field.name) == field.default:
                 continue
             if field.name in CHECK_FLAGS and not self.check:
-                raise BlockPilotError(
-                    f"{field.name} only affects the decodes of the check; add --check N"
-                )
+                raise BlockPilotError(f"{field.name} only affects the check; add --check N")
             if field.name in MEASURING_FLAGS and self.profile is not None:
                 raise BlockPilotError(
                     f"{field.name} only affects a measurement; drop it, or drop --profile"
