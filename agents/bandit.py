@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from blockpilot_rl.agents.base import Agent
-from blockpilot_rl.agents.exploring import DecisionLog, ExploringHyperparams
+from blockpilot_rl.agents.exploring import DecisionLog, Exploring, ExploringHyperparams
 from blockpilot_rl.agents.hyperparameters import require
 from blockpilot_rl.agents.monitor import Monitor
 from blockpilot_rl.agents.projection import Projection
@@ -50,7 +50,7 @@ class BanditHyperparams(ExploringHyperparams):
 B = TypeVar("B", bound=BanditHyperparams)
 
 
-class BanditAgent(Agent[B]):
+class BanditAgent(Exploring[B], Agent[B]):
     """A contextual bandit: decides, sees the reward of the chosen arm, and learns, in batches.
 
     An algorithm gives each arm a probability. The arm is drawn from these probabilities, and the
@@ -79,26 +79,6 @@ class BanditAgent(Agent[B]):
         estimate equals following one of these draws, picked randomly, so the estimate is also the
         exact propensity, given the draws.
         """
-
-    @property
-    def planned_timesteps(self) -> int:
-        """Decisions that `learn` takes by default."""
-        return self.hyperparams.n_timesteps
-
-    @property
-    def eval_freq(self) -> int:
-        """Decisions between two evaluations on the validation split."""
-        return self.hyperparams.eval_freq
-
-    @property
-    def default_save_freq(self) -> int:
-        """Decisions between two checkpoints by default."""
-        return 10 * self.eval_freq
-
-    @property
-    def decodes_per_decision(self) -> int:
-        """Decodes that one decision costs."""
-        return self.hyperparams.decodes_per_decision
 
     def initialize(self, train: Sweep) -> None:
         """Create an untrained model."""

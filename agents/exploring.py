@@ -1,9 +1,10 @@
-"""Hyperparameters and the decision log of agents that see the reward of one arm per decision."""
+"""What agents share that see the reward of one arm per decision."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -48,6 +49,35 @@ class ExploringHyperparams:
     def decodes_per_decision(self) -> int:
         """Decodes that one decision costs: with the chosen size, and with the baseline's."""
         return 1 if self.reward_baseline == "none" else 2
+
+
+E = TypeVar("E", bound=ExploringHyperparams)
+
+
+class Exploring(Generic[E]):
+    """The steps of an agent that explores: each is one decision."""
+
+    hyperparams: E
+
+    @property
+    def planned_timesteps(self) -> int:
+        """Decisions that `learn` takes by default."""
+        return self.hyperparams.n_timesteps
+
+    @property
+    def eval_freq(self) -> int:
+        """Decisions between two evaluations on the validation split."""
+        return self.hyperparams.eval_freq
+
+    @property
+    def default_save_freq(self) -> int:
+        """Decisions between two checkpoints by default."""
+        return 10 * self.eval_freq
+
+    @property
+    def decodes_per_decision(self) -> int:
+        """Decodes that one decision costs."""
+        return self.hyperparams.decodes_per_decision
 
 
 class DecisionLog:

@@ -160,7 +160,7 @@ class Monitor:
         Returns:
             Mean speedup over plain decoding.
         """
-        score = self._score(agent, validation, agent.choose(validation))
+        score = Score.of(validation, agent.choose(validation), agent.problem.best_fixed)
         self._record(step, score)
         if self._on_progress is not None:
             self._on_progress(min(step, total), total)
@@ -178,7 +178,7 @@ class Monitor:
             validation: The rows to score it on.
             choices: Its choices for rows that it was not fitted to, as arm indices, `[n]`.
         """
-        self.result = self._score(agent, validation, choices)
+        self.result = Score.of(validation, choices, agent.problem.best_fixed)
         if not self.history:
             self._record(0, self.result)
         if self._writer is not None:
@@ -221,10 +221,6 @@ class Monitor:
         """Close the TensorBoard events."""
         if self._writer is not None:
             self._writer.close()
-
-    @staticmethod
-    def _score(agent: Scored, validation: Sweep, choices: np.ndarray) -> Score:
-        return Score.of(validation, choices, agent.problem.best_fixed)
 
     def _record(self, step: int, score: Score) -> None:
         self.history.append((step, score))

@@ -22,7 +22,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import VecMonitor
 
 from blockpilot_rl.agents.base import Agent, standardisation
-from blockpilot_rl.agents.exploring import DecisionLog, ExploringHyperparams
+from blockpilot_rl.agents.exploring import DecisionLog, Exploring, ExploringHyperparams
 from blockpilot_rl.agents.hyperparameters import require, require_network
 from blockpilot_rl.agents.monitor import Monitor
 from blockpilot_rl.agents.training_loop import BiasSparingAdamW, Snapshot, TrainingLoop
@@ -89,7 +89,7 @@ class Standardise(BaseFeaturesExtractor):
         return (observations - self.mean) / self.scale
 
 
-class SB3Agent(Agent[S]):
+class SB3Agent(Exploring[S], Agent[S]):
     """A learner of Stable-Baselines3 on the replayed sweep; a step is one decision.
 
     The defaults are those of an actor that samples arms from a softmax. In a saved run
@@ -108,26 +108,6 @@ class SB3Agent(Agent[S]):
     @abstractmethod
     def _settings(self) -> dict[str, Any]:
         """Arguments of the model that are specific to the algorithm."""
-
-    @property
-    def planned_timesteps(self) -> int:
-        """Decisions that `learn` takes by default."""
-        return self.hyperparams.n_timesteps
-
-    @property
-    def eval_freq(self) -> int:
-        """Decisions between two evaluations on the validation split."""
-        return self.hyperparams.eval_freq
-
-    @property
-    def default_save_freq(self) -> int:
-        """Decisions between two checkpoints by default."""
-        return 10 * self.eval_freq
-
-    @property
-    def decodes_per_decision(self) -> int:
-        """Decodes that one decision costs."""
-        return self.hyperparams.decodes_per_decision
 
     def propensities(self, step: dict[str, Any], arms: np.ndarray) -> np.ndarray:
         """Probabilities with which the arms of an environment step were chosen, `[n_envs]`.

@@ -67,6 +67,8 @@ def refuse_copied_answers(
     Raises:
         BlockPilotError: If an agent's choices are copied from the oracle.
     """
+    if validation is not None and set(validation.rows["family"]) != set(test.rows["family"]):
+        validation = None
     rows = _first_rows(test)
     answers = oracle_arms(test)[rows]
     constant = np.unique(answers, return_counts=True)[1].max() / len(answers)
@@ -86,7 +88,7 @@ def refuse_copied_answers(
                     f"leakage: agent {name!r} chooses the fastest arm on {hits} of {len(answers)} "
                     "test prompts, which is only possible by knowing their answers"
                 )
-            if validation is None or chosen.validation is None or not _alike(validation, test):
+            if validation is None or chosen.validation is None:
                 continue
             held = _first_rows(validation)
             right = chosen.validation[seed, held] == oracle_arms(validation)[held]
@@ -122,11 +124,6 @@ def _hidden_states(table: Sweep) -> list[bytes]:
     if "last_hidden" not in layout.names:
         return []
     return [state.tobytes() for state in table.states[:, layout.columns(["last_hidden"])]]
-
-
-def _alike(first: Sweep, second: Sweep) -> bool:
-    """Whether two tables have the same families."""
-    return set(first.rows["family"]) == set(second.rows["family"])
 
 
 def _first_rows(table: Sweep) -> np.ndarray:

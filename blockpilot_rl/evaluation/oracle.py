@@ -130,8 +130,7 @@ def crossfit_oracle(
     else:
         return None
     chosen = seconds[np.arange(len(seconds)), arms[rows]]
-    requests = _requests(seconds[:, 0], seconds, fixed, ids[rows], confidence, seed)
-    return _crossfit(source, requests, chosen)
+    return _crossfit(source, seconds[:, 0], seconds, chosen, fixed, ids[rows], confidence, seed)
 
 
 def half_oracle(
@@ -176,8 +175,8 @@ def half_oracle(
     first, second = per_pass * passes[:, rows] / tokens[:, rows]
     every = np.arange(len(ids))
     crossed = first[every, second.argmin(axis=1)] + second[every, first.argmin(axis=1)]
-    requests = _requests(2 * first[:, 0], first + second, fixed, ids, confidence, seed)
-    return _crossfit("halves", requests, crossed)
+    plain, seconds = 2 * first[:, 0], first + second
+    return _crossfit("halves", plain, seconds, crossed, fixed, ids, confidence, seed)
 
 
 def _halves(table: Sweep) -> tuple[np.ndarray, np.ndarray]:
@@ -193,16 +192,18 @@ def _halves(table: Sweep) -> tuple[np.ndarray, np.ndarray]:
     return passes, tokens
 
 
-def _requests(
+def _crossfit(
+    source: str,
     plain: np.ndarray,
     seconds: np.ndarray,
+    chosen: np.ndarray,
     fixed: int,
     ids: np.ndarray,
     confidence: float,
     seed: int,
-) -> Requests:
-    """Requests with the seconds of every arm, `[n, arms]`."""
-    return Requests(
+) -> CrossFit:
+    """Judge chosen seconds, `[n]`, on requests with the seconds of every arm, `[n, arms]`."""
+    requests = Requests(
         plain=plain,
         fixed=seconds[:, fixed],
         fixed_total=seconds[:, fixed],
@@ -211,16 +212,13 @@ def _requests(
         confidence=confidence,
         seed=seed,
     )
-
-
-def _crossfit(source: str, requests: Requests, seconds: np.ndarray) -> CrossFit:
-    found = requests.mean_speedups(seconds)
+    found = requests.mean_speedups(chosen)
     return CrossFit(
         source=source,
-        prompts=requests.prompts,
-        rows=len(requests),
+        prompts=len(np.unique(ids)),
+        rows=len(ids),
         mean_speedup=found.choice,
         in_sample=found.oracle,
         fixed=found.fixed,
-        gain=requests.gain(seconds),
+        gain=requests.gain(chosen),
     )

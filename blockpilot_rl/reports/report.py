@@ -12,6 +12,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from matplotlib.figure import Figure
 
+from blockpilot_rl.evaluation.measure import LOOPS
 from blockpilot_rl.evaluation.results import Comparison
 from blockpilot_rl.files import atomic_write
 from blockpilot_rl.reports.plots import as_svg, draw_plots
@@ -22,18 +23,15 @@ from blockpilot_rl.reports.tables import (
     arms_table,
     budget_table,
     decoding_table,
-    family_table,
-    language_table,
+    group_tables,
     learning_table,
     left_out_table,
-    loops_table,
     off_policy_table,
     paper_tables,
     slower_tables,
     speedup_table,
     split_text,
     summary_table,
-    temperature_table,
 )
 
 _READING = {
@@ -179,7 +177,7 @@ def _render(name: str, comparison: Comparison, plots: Mapping[str, Figure]) -> s
 
 def _sections(comparison: Comparison, plots: Mapping[str, Figure]) -> list[Section]:
     """Sections of everything that the comparison has numbers for, in order."""
-    rows = comparison.split["test_rows"]
+    rows, groups = comparison.split["test_rows"], group_tables(comparison)
     sections = [
         Section(
             "Speedup over plain decoding",
@@ -192,16 +190,13 @@ def _sections(comparison: Comparison, plots: Mapping[str, Figure]) -> list[Secti
         Section(
             "By family",
             f"{rows} test rows in {len(comparison.split['families'])} families.",
-            [family_table(comparison)],
+            [groups.pop("family")],
             "families",
         ),
     ]
-    if (by_language := language_table(comparison)) is not None:
-        sections.append(Section("By language", "", [by_language]))
-    if (by_temperature := temperature_table(comparison)) is not None:
-        sections.append(Section("By temperature", "", [by_temperature]))
-    if (by_loops := loops_table(comparison)) is not None:
-        sections.append(Section("With and without loops", "", [by_loops]))
+    for grouping, table in groups.items():
+        title = "With and without loops" if grouping == LOOPS else f"By {grouping}"
+        sections.append(Section(title, "", [table]))
     if slower := slower_tables(comparison):
         sections.append(Section("Slower than plain decoding", "", slower))
     if (left_out := left_out_table(comparison)) is not None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from blockpilot_rl.evaluation.measure import Measured
+from blockpilot_rl.evaluation.measure import GROUPINGS, LOOPS, Measured
 from blockpilot_rl.evaluation.oracle import CrossFit
 from blockpilot_rl.evaluation.results import ALL_GROUPS, ALL_PROMPTS, Comparison, Outcome
 from blockpilot_rl.evaluation.statistics import Interval
@@ -33,10 +32,7 @@ def comparison_tables(comparison: Comparison) -> list[TextTable]:
         summary_table(comparison),
         decoding_table(comparison),
         arms_table(comparison),
-        family_table(comparison),
-        language_table(comparison),
-        temperature_table(comparison),
-        loops_table(comparison),
+        *group_tables(comparison).values(),
         *slower_tables(comparison),
         speedup_table(comparison),
         left_out_table(comparison),
@@ -128,37 +124,24 @@ def arms_table(comparison: Comparison) -> TextTable:
     return TextTable(f"Block sizes chosen, {split_text(comparison, 'test')}", columns, rows)
 
 
-def family_table(comparison: Comparison) -> TextTable:
-    """Mean speedup by family of the best fixed size, the best agent and the oracle."""
-    return _group_table(comparison, "family", lambda outcome: outcome.per_family)
+def group_tables(comparison: Comparison) -> dict[str, TextTable]:
+    """Mean speedups of the best fixed size, the best agent and the oracle, by grouping.
 
-
-def language_table(comparison: Comparison) -> TextTable | None:
-    """The same by language; None if the test rows have only one."""
-    if len(comparison.best_fixed.per_language) == 1:
-        return None
-    return _group_table(comparison, "language", lambda outcome: outcome.per_language)
-
-
-def temperature_table(comparison: Comparison) -> TextTable | None:
-    """The same by temperature; None if the test rows have only one."""
-    if len(comparison.best_fixed.per_temperature) == 1:
-        return None
-    return _group_table(comparison, "temperature", lambda outcome: outcome.per_temperature)
-
-
-def loops_table(comparison: Comparison) -> TextTable | None:
-    """The same for answers that end in a loop and for the others; None if there is one kind."""
-    if len(comparison.best_fixed.per_loops) == 1:
-        return None
-    return _group_table(comparison, "loops", lambda outcome: outcome.per_loops)
+    There is a table by family, and by language, by temperature and for answers that end in a loop
+    if the test rows have several of them.
+    """
+    tables = {}
+    for grouping in (*GROUPINGS, LOOPS):
+        if grouping == "family" or len(_groups(comparison.best_fixed, grouping)) > 1:
+            tables[grouping] = _group_table(comparison, grouping)
+    return tables
 
 
 def slower_tables(comparison: Comparison) -> list[TextTable]:
     """Requests slower than plain decoding, over all prompts, by family and by language."""
     tables = (
-        _slower_table(comparison, "family", lambda outcome: outcome.per_family),
-        _slower_table(comparison, "language", lambda outcome: outcome.per_language),
+        _slower_table(comparison, "family"),
+        _slower_table(comparison, "language"),
     )
     return [table for table in tables if len(table.rows) > 2]
 
@@ -332,33 +315,34 @@ def crossfit_rows(*oracles: CrossFit | None) -> list[list[str]]:
     ]
 
 
-def _group_table(
-    comparison: Comparison, name: str, groups: Callable[[Outcome], dict[str, Measured]]
-) -> TextTable:
+def _groups(outcome: Outcome, grouping: str) -> dict[str, Measured]:
+    groups: dict[str, Measured] = getattr(outcome, f"per_{grouping}")
+    return groups
+
+
+def _group_table(comparison: Comparison, name: str) -> TextTable:
     """Mean speedups by group: best fixed size, best agent and oracle."""
-    fixed, oracle = comparison.best_fixed, groups(comparison.oracle)
+    fixed, oracle = comparison.best_fixed, _groups(comparison.oracle, name)
     best = comparison.verdict.best_agent
     columns = [name, "test\nrows", f"best fixed\n({fixed.block_size})"]
     columns += [] if best is None else [best, "its gain over\nbest fixed"]
     rows = []
-    for group, outcome in groups(fixed).items():
+    for group, outcome in _groups(fixed, name).items():
         row = [group, str(outcome.rows), f"{outcome.mean_speedup:.3f}"]
         if best is not None:
-            agent = groups(comparison.agents[best])[group]
+            agent = _groups(comparison.agents[best], name)[group]
             row += [f"{agent.mean_speedup:.3f}", gain_text(agent.gain)]
         rows.append([*row, f"{oracle[group].mean_speedup:.3f}"])
     return TextTable(f"Mean speedup by {name}", [*columns, "oracle"], rows)
 
 
-def _slower_table(
-    comparison: Comparison, name: str, groups: Callable[[Outcome], dict[str, Measured]]
-) -> TextTable:
+def _slower_table(comparison: Comparison, name: str) -> TextTable:
     """Share of requests slower than plain decoding by group: best fixed size and every agent."""
     fixed = comparison.best_fixed
     outcomes = {f"best fixed\n({fixed.block_size})": fixed, **comparison.agents}
     rows = [
-        [group, *(slower_text(groups(outcome)[group]) for outcome in outcomes.values())]
-        for group in groups(fixed)
+        [group, *(slower_text(_groups(outcome, name)[group]) for outcome in outcomes.values())]
+        for group in _groups(fixed, name)
     ]
     total = [ALL_PROMPTS, *(slower_text(outcome) for outcome in outcomes.values())]
     title = f"Share of requests slower than plain decoding (their mean loss), by {name}"

@@ -13,7 +13,7 @@ from blockpilot_rl.evaluation.leakage import shuffle_states
 from blockpilot_rl.evaluation.oracle import oracle_arms
 from blockpilot_rl.files import write_json
 from blockpilot_rl.reports.sentences import comparison_values, verdict_reason
-from blockpilot_rl.reports.tables import language_table, summary_table, temperature_table
+from blockpilot_rl.reports.tables import group_tables, summary_table
 from blockpilot_rl.sweeps.table import Sweep
 from tests.evaluation.replicates import mixed, replicated
 from tests.experiments.judged import judged
@@ -367,7 +367,7 @@ def test_a_mixed_sweep_is_judged_by_temperature_too(splits):
     assert (found.crossfit.source, found.crossfit.prompts) == ("replicates", 100)
     assert found.crossfit.rows == 200
     assert f"{len(test)} test prompts ({len(rows)} rows)" in summary_table(found).title
-    assert [row[:2] for row in temperature_table(found).rows] == [
+    assert [row[:2] for row in group_tables(found)["temperature"].rows] == [
         ["0", str(len(test))],
         ["1", "200"],
     ]
@@ -392,13 +392,13 @@ def test_prompts_in_several_languages_are_judged_by_language_too(splits):
         assert group.mean_speedup == pytest.approx(earned)
         assert group.gain.value == pytest.approx(earned / test.speedups[mask, best].mean() - 1)
     assert agent.per_language["de"].gain.high < 0 < agent.per_language["en"].gain.low
-    assert [row[:2] for row in language_table(found).rows] == [
+    assert [row[:2] for row in group_tables(found)["language"].rows] == [
         ["de", "40"],
         ["en", str(len(test) - 40)],
     ]
     plain = judged(train, validation, test, {"r": once(arms)})
     assert found.verdict == plain.verdict
-    assert language_table(plain) is None
+    assert "language" not in group_tables(plain)
 
 
 def test_off_policy_estimates_agree_with_the_speedup_of_the_best_agent(splits):

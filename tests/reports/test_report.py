@@ -39,17 +39,14 @@ from blockpilot_rl.reports.tables import (
     budget_table,
     comparison_tables,
     decoding_table,
-    family_table,
     gain_text,
-    language_table,
+    group_tables,
     learning_table,
     left_out_table,
-    loops_table,
     off_policy_table,
     slower_tables,
     speedup_table,
     summary_table,
-    temperature_table,
 )
 from tests.experiments.judged import judged
 from tests.synthetic import synthetic_table
@@ -278,9 +275,9 @@ def test_a_file_in_the_way_is_named(comparison, tmp_path):
 
 
 def test_the_tables_are_rectangular_and_in_order(comparison):
-    always = (summary_table, decoding_table, arms_table, family_table, speedup_table)
-    for build in (*always, off_policy_table):
-        table = build(comparison)
+    always = (summary_table, decoding_table, arms_table, speedup_table)
+    built = [build(comparison) for build in (*always, off_policy_table)]
+    for table in (*built, *group_tables(comparison).values()):
         assert {len(row) for row in table.rows} == {len(table.columns)}
     names = [row[0] for row in summary_table(comparison).rows]
     assert names[0] == "default size (16)"
@@ -293,11 +290,10 @@ def test_the_tables_are_rectangular_and_in_order(comparison):
 
 
 @pytest.mark.parametrize(
-    ("kind", "names", "table"),
-    [("temperature", ("0", "0.7"), temperature_table), ("language", ("de", "en"), language_table)],
+    ("kind", "names"), [("temperature", ("0", "0.7")), ("language", ("de", "en"))]
 )
-def test_a_table_by_temperature_or_language_takes_several(comparison, kind, names, table):
-    assert table(comparison) is None
+def test_a_table_by_temperature_or_language_takes_several(comparison, kind, names):
+    assert kind not in group_tables(comparison)
     assert f"By {kind}" not in [section.title for section in _sections(comparison, {})]
     group = dataclasses.replace(
         comparison.oracle.per_family["easy"],
@@ -316,7 +312,7 @@ def test_a_table_by_temperature_or_language_takes_several(comparison, kind, name
         agents={name: both(agent) for name, agent in comparison.agents.items()},
     )
     row = ["7", "1.500", "1.500", "+2.0% (+1.0, +3.0)", "1.500"]
-    assert table(mixed).rows == [[name, *row] for name in names]
+    assert group_tables(mixed)[kind].rows == [[name, *row] for name in names]
     assert f"By {kind}" in [section.title for section in _sections(mixed, {})]
 
 
@@ -347,7 +343,7 @@ def test_requests_slower_than_plain_decoding_are_shown_for_every_choice(comparis
 
 
 def test_looping_answers_have_a_table(comparison, tmp_path):
-    assert loops_table(comparison) is None
+    assert "loops" not in group_tables(comparison)
 
     def split(outcome):
         groups = {"looping": outcome.per_family["easy"], "other": outcome.per_family["hard"]}
@@ -359,12 +355,14 @@ def test_looping_answers_have_a_table(comparison, tmp_path):
         oracle=split(comparison.oracle),
         agents={name: split(agent) for name, agent in comparison.agents.items()},
     )
-    assert [row[0] for row in loops_table(looping).rows] == ["looping", "other"]
+    assert [row[0] for row in group_tables(looping)["loops"].rows] == ["looping", "other"]
     write_report(looping, tmp_path)
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "## With and without loops" in text
     assert "## Slower than plain decoding" in text
-    assert loops_table(looping).title in [table.title for table in comparison_tables(looping)]
+    assert group_tables(looping)["loops"].title in [
+        table.title for table in comparison_tables(looping)
+    ]
 
 
 def test_prompts_and_rows_are_not_confused(comparison, tmp_path):
@@ -405,7 +403,7 @@ def test_both_acceptance_lengths_are_named(comparison):
 
 def test_without_agents_the_tables_leave_them_out(without_agents, tmp_path):
     assert [row[0] for row in arms_table(without_agents).rows] == ["oracle"]
-    assert len(family_table(without_agents).columns) == 4
+    assert len(group_tables(without_agents)["family"].columns) == 4
     _, found = page(without_agents, tmp_path)
     assert found.counts["svg"] == 3
 
