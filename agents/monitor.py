@@ -14,6 +14,7 @@ from torch.utils.tensorboard.writer import SummaryWriter
 
 from blockpilot_rl.agents.hyperparameters import to_dict
 from blockpilot_rl.evaluation.measure import MeanSpeedups, Requests
+from blockpilot_rl.files import number
 from blockpilot_rl.sweeps.table import Sweep
 
 if TYPE_CHECKING:
@@ -65,11 +66,11 @@ class Score(MeanSpeedups):
     def from_dict(cls, values: Mapping[str, Any]) -> Score:
         """Read the result of `to_dict`."""
         return cls(
-            choice=float(values["reward"]),
-            fixed=float(values["best_fixed"]),
-            oracle=float(values["oracle"]),
+            choice=number(values["reward"]),
+            fixed=number(values["best_fixed"]),
+            oracle=number(values["oracle"]),
             arm_frequencies={
-                int(arm): float(share) for arm, share in values["arm_frequencies"].items()
+                int(arm): number(share) for arm, share in values["arm_frequencies"].items()
             },
         )
 

@@ -12,6 +12,7 @@ import numpy as np
 from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.oracle import best_fixed_by_mean
+from blockpilot_rl.files import whole_number
 from blockpilot_rl.policies.config import TrainedOn
 from blockpilot_rl.sweeps.table import Sweep
 
@@ -125,14 +126,14 @@ class Problem:
             BlockPilotError: If a key is missing or unknown, or a value of a wrong type.
         """
         try:
-            groups = tuple((str(name), int(width)) for name, width in values["state"])
-            arms = tuple(int(arm) for arm in values["arms"])
-            if values["best_fixed"] not in arms:
+            arms = tuple(map(whole_number, values["arms"]))
+            if whole_number(values["best_fixed"]) not in arms:
                 raise ValueError(f"best_fixed {values['best_fixed']} is not one of its arms")
             trained_on = values.get("trained_on")
             if trained_on is not None:
                 trained_on = TrainedOn.from_dict(trained_on)
-            converted = {"arms": arms, "state": StateLayout(groups), "trained_on": trained_on}
+            state = StateLayout.from_lists(values["state"])
+            converted = {"arms": arms, "state": state, "trained_on": trained_on}
             return cls(**{**values, **converted})
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise BlockPilotError(

@@ -274,8 +274,39 @@ def check_types(values: Mapping[str, Any], schema: type) -> None:
         if name in values and kind in _JSON_KINDS:
             types, words = _JSON_KINDS[kind]
             value = values[name]
-            if not isinstance(value, types) or isinstance(value, bool):
+            in_range = not isinstance(value, int | float) or abs(value) < 2**63
+            if not isinstance(value, types) or isinstance(value, bool) or not in_range:
                 raise BlockPilotError(f"{name} must be {words}, not {_in_words(value)}")
+
+
+def whole_number(value: Any) -> int:
+    """Return a JSON value that is a whole number.
+
+    Raises:
+        TypeError: If it is anything else, such as a text, a boolean, a fraction or a
+            number of more than 64 bits.
+    """
+    if type(value) is not int or abs(value) >= 2**63:
+        raise TypeError(f"{_in_words(value)} is not a whole number")
+    return value
+
+
+def number(value: Any, *, finite: bool = True) -> float:
+    """Return a JSON value that is a number.
+
+    Args:
+        value: The value.
+        finite: Whether to refuse NaN and infinity too.
+
+    Raises:
+        TypeError: If it is anything else, such as a text or a boolean.
+        OverflowError: If it is a whole number that no float can hold.
+    """
+    if type(value) not in (int, float):
+        raise TypeError(f"{_in_words(value)} is not a number")
+    if finite and not abs(value) <= sys.float_info.max:
+        raise TypeError(f"{_in_words(value)} is not a finite number")
+    return float(value)
 
 
 def _in_words(value: Any) -> str:

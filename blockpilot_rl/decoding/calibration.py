@@ -26,7 +26,7 @@ from blockpilot_rl.decoding.latency import (
 from blockpilot_rl.decoding.measuring import time_steps
 from blockpilot_rl.decoding.sampling import Sampling, validate_seeds
 from blockpilot_rl.errors import BlockPilotError, one_line
-from blockpilot_rl.files import check_types, read_json, write_json
+from blockpilot_rl.files import check_types, number, read_json, whole_number, write_json
 from blockpilot_rl.models.pairs import Pair
 from blockpilot_rl.options import check_options, option
 from blockpilot_rl.progress import ProgressCallback, no_progress
@@ -397,20 +397,17 @@ def _read_check(values: Any) -> dict[str, Any]:
         BlockPilotError: If a value is missing, has the wrong type or is impossible.
     """
     try:
-        low, high = (float("nan") if end is None else float(end) for end in values["interval"])
+        low, high = (math.nan if end is None else number(end) for end in values["interval"])
         read = {**values, "interval": [low, high]}
         numbers = ["median_error", "bias", "temperature"]
         if "unadjusted_error" in values:  # absent in calibrations of early versions
             numbers.append("unadjusted_error")
-        read |= {name: float(values[name]) for name in numbers}
-        read |= {name: int(values[name]) for name in ("pairs", "untimed")}
-        for name in numbers:
-            if not math.isfinite(read[name]):
-                raise ValueError(f"{name} is not a finite number")
-        for number, item in enumerate(values.get("decodes", [])):
-            times = [item[name] for name in ("predicted", "measured")]
-            if item["tokens"] < 1 or not possible_seconds(times).all():
-                raise ValueError(f"decode {number} has no tokens or an impossible time")
+        read |= {name: number(values[name]) for name in numbers}
+        read |= {name: whole_number(values[name]) for name in ("pairs", "untimed")}
+        for index, item in enumerate(values.get("decodes", [])):
+            times = [number(item[name]) for name in ("predicted", "measured")]
+            if whole_number(item["tokens"]) < 1 or not possible_seconds(times).all():
+                raise ValueError(f"decode {index} has no tokens or an impossible time")
     except (KeyError, OverflowError, TypeError, ValueError) as error:
         raise BlockPilotError(
             f"check is not the check of a profile: {type(error).__name__}: {one_line(error)}"

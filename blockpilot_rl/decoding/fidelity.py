@@ -7,6 +7,7 @@ outlive the weights that they were made from.
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -40,8 +41,8 @@ _PLAIN_MODULES = (nn.Linear, nn.Embedding, nn.ModuleList)
 _ACTIVATIONS = ("transformers.activations", "torch.nn.modules.activation")
 
 _LIBRARIES = ("torch.", "transformers.", "blockpilot_rl.")
-_HELPERS = ("apply_rotary_pos_emb", "rotate_half", "eager_attention_forward")
-"""Functions that the modules of a family call."""
+_REPLACEABLE = ("forward", "_call_impl")
+"""Methods that torch calls, and that a single module may replace."""
 
 _GLOBAL_HOOKS = (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks)
 _CAPTURE = "transformers.utils.output_capturing"
@@ -65,16 +66,10 @@ def is_lean(model: PreTrainedModel) -> bool:
         and not torch.is_autocast_enabled(model.device.type)
         and rope in STATIC_ROPES
         and full_attention
-        and _has_own_helpers(type(model))
+        and has_own_code(type(model))
         and customization(model, (type(model).__module__,)) is None
         and _has_plain_layers(model)
     )
-
-
-def _has_own_helpers(kind: type) -> bool:
-    """Whether the functions that a family's modules call are those that it was defined with."""
-    family = vars(sys.modules[kind.__module__])
-    return all(family[name].__module__ == kind.__module__ for name in _HELPERS if name in family)
 
 
 def _has_plain_layers(model: PreTrainedModel) -> bool:
@@ -82,13 +77,31 @@ def _has_plain_layers(model: PreTrainedModel) -> bool:
     config, base = model.config, cast(Any, model.base_model)
     head: Any = model.get_output_embeddings()
     attention = ALL_ATTENTION_FUNCTIONS.get(config._attn_implementation)
-    if attention is not None and not attention.__module__.startswith("transformers."):
+    if attention is not None and not _is_own(attention):
         return False
     if len(base.layers) != config.num_hidden_layers or head.bias is not None:
         return False
-    dropout = model.training and getattr(config, "attention_dropout", 0.0) > 0
-    return not dropout and all(
-        layer.self_attn.scaling == layer.self_attn.head_dim**-0.5 for layer in base.layers
+    # A layer that occurs twice would write to one cache twice.
+    if len(set(base.layers)) < len(base.layers) or base.embed_tokens.max_norm is not None:
+        return False
+    return all(_is_plain_attention(layer.self_attn, config) for layer in base.layers)
+
+
+def _is_plain_attention(attention: Any, config: Any) -> bool:
+    """Whether an attention module has the shape, scale and mask that the config implies."""
+    linears = [attention.q_proj, attention.k_proj, attention.v_proj]
+    heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    rows = [linear.weight.shape[0] for linear in linears]
+    dropout = attention.training and getattr(attention, "attention_dropout", 0.0) > 0
+    return (
+        bool(attention.scaling == attention.head_dim**-0.5)
+        and getattr(attention, "is_causal", True)
+        and not dropout
+        and head_dim == attention.head_dim
+        and rows == [heads * head_dim, kv_heads * head_dim, kv_heads * head_dim]
+        and len({linear.bias is None for linear in linears}) == 1
+        and (attention.q_proj.bias is None or len(attention.q_proj.bias) == rows[0])
     )
 
 
@@ -130,7 +143,7 @@ def has_global_hooks() -> bool:
 
 def override(module: nn.Module) -> str | None:
     """Find what replaces or extends a module's own forward pass; None if nothing does."""
-    if "forward" in module.__dict__:
+    if any(name in module.__dict__ for name in _REPLACEABLE):
         return "a replaced forward"
     if module._forward_pre_hooks:
         return "a forward pre-hook"
@@ -139,16 +152,36 @@ def override(module: nn.Module) -> str | None:
     return None
 
 
+def has_own_code(kind: type) -> bool:
+    """Whether a model class, and the functions of its Python module, are those of their library."""
+    family = vars(sys.modules[kind.__module__])
+    functions = [value for value in family.values() if inspect.isfunction(value)]
+    return all(map(_is_own, functions)) and _has_own_forward(kind)
+
+
 def _has_own_forward(kind: type) -> bool:
     """Whether a class runs the forward pass that it, or a base class, was defined with."""
     forward: Any = getattr(kind, "forward", None)
     owner = getattr(forward, "__qualname__", "").rpartition(".")[0]
     defined = [base for base in kind.__mro__ if base.__name__ == owner]
-    if not kind.__call__.__module__.startswith(_LIBRARIES):
+    if not (_is_own(kind.__call__) and _is_own(getattr(kind, "_call_impl", kind.__call__))):
         return False
     if not owner:  # Containers, such as a `ModuleList`, have no pass.
         return getattr(forward, "__module__", "") == nn.Module.__module__
-    return bool(defined) and forward.__module__ == defined[0].__module__
+    return bool(defined) and forward.__module__ == defined[0].__module__ and _is_own(forward)
+
+
+def _is_own(function: Any) -> bool:
+    """Whether a function, and all that it wraps, are code of the libraries.
+
+    Names do not decide this: `functools.wraps` gives a patch those of the original.
+    """
+    while function is not None:
+        home = getattr(function, "__globals__", {}).get("__name__", "")
+        if not f"{home}.".startswith(_LIBRARIES):
+            return False
+        function = getattr(function, "__wrapped__", None)
+    return True
 
 
 def _unusual(tensor: torch.Tensor) -> str | None:
@@ -193,10 +226,14 @@ def _facts(model: nn.Module, buffers: bool) -> list[Any]:
         hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
         # transformers registers its own at the first pass that records hidden states.
         facts += [hook for hook in hooks if not _captures(hook)]
-        facts += [module, type(module), module.__dict__.get("forward")]
+        facts += [module, type(module), *map(module.__dict__.get, _REPLACEABLE)]
         # Such as an epsilon or a scale; models that update buffers may update these too.
         if buffers:
-            facts += [value for value in vars(module).values() if type(value) in (int, float)]
+            facts += [
+                (name, value)
+                for name, value in vars(module).items()
+                if type(value) in (int, float, bool) and name != "training" and name[0] != "_"
+            ]
         for tensor in _tensors(module, buffers):
             version = -1 if tensor.is_inference() else tensor._version
             place = (0 if tensor.is_meta else tensor.data_ptr(), version, tensor.shape)
@@ -205,8 +242,9 @@ def _facts(model: nn.Module, buffers: bool) -> list[Any]:
 
 
 def _tensors(module: nn.Module, buffers: bool) -> Iterator[torch.Tensor]:
-    for group in (module._parameters, module._buffers)[: 1 + buffers]:
-        yield from (tensor for tensor in group.values() if tensor is not None)
+    """Parameters, and buffers and other tensors that the module holds."""
+    for group in (module._parameters, module._buffers, vars(module))[: 3 if buffers else 1]:
+        yield from (value for value in group.values() if isinstance(value, torch.Tensor))
 
 
 def _captures(hook: Any) -> bool:

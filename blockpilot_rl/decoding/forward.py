@@ -24,6 +24,7 @@ from blockpilot_rl.decoding.fidelity import (
     LEAN_FAMILIES,
     Snapshot,
     has_global_hooks,
+    has_own_code,
     is_lean,
     override,
 )
@@ -171,7 +172,9 @@ class ModuleForward:
         self.head = matrix_of(head)
         self.vocab_size = self.head.shape[0]
         # Hooks of the whole model expect its own inputs and outputs.
-        self._whole = has_global_hooks() or override(model) is not None
+        self._whole = (
+            has_global_hooks() or override(model) is not None or not has_own_code(type(model))
+        )
         self._read = _without_layers(model)
         self._layers = _layers_of(model) if layer_ids else nn.ModuleList()
         self._takes_positions = (

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from blockpilot_rl.errors import BlockPilotError, one_line
+from blockpilot_rl.files import number, whole_number
 
 DEFAULT_ARMS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 """Block sizes that are measured and recorded by default."""
@@ -78,9 +79,9 @@ class SamplingCost:
         """
         (draft, more_drafts), (verify, more_tokens) = values["draft"], values["verify"]
         return cls(
-            (float(draft), float(more_drafts)),
-            (float(verify), float(more_tokens)),
-            float(values["noise"]),
+            (_seconds(draft), _seconds(more_drafts)),
+            (_seconds(verify), _seconds(more_tokens)),
+            _seconds(values["noise"]),
         )
 
     def lines(self, block_sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -136,15 +137,15 @@ class LatencyProfile:
         """
         try:
             lines = {
-                name: tuple((float(a), float(b)) for a, b in values[name])
+                name: tuple((_seconds(a), _seconds(b)) for a, b in values[name])
                 for name in ("draft", "verify")
             }
             first, slope = values["read_prompt"]
             profile = cls(
-                block_sizes=tuple(int(size) for size in values["block_sizes"]),
+                block_sizes=tuple(map(whole_number, values["block_sizes"])),
                 draft=lines["draft"],
                 verify=lines["verify"],
-                read_prompt=(float(first), float(slope)),
+                read_prompt=(_seconds(first), _seconds(slope)),
                 medians=values["medians"],
                 sampling=SamplingCost.from_dict(values["sampling"]),
             )
@@ -409,6 +410,11 @@ def noise_positions(block_size: int, emitted: Sequence[int] | np.ndarray) -> int
         emitted: Tokens emitted by each pass, at least one.
     """
     return int(np.sum(emitted) - emitted[-1] + block_size)
+
+
+def _seconds(value: Any) -> float:
+    """Read a number; whether it is a possible time is checked by those who know its name."""
+    return number(value, finite=False)
 
 
 def _numbers(values: Any) -> np.ndarray:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from blockpilot_rl.errors import BlockPilotError, closest
+from blockpilot_rl.files import whole_number
 
 GROUPS = ("last_hidden", "next_token", "prompt", "draft")
 DEFAULT_GROUPS = ("last_hidden", "next_token", "prompt")
@@ -39,6 +41,16 @@ class StateLayout:
         validate_groups([name for name, _ in self.groups])
         if any(width < 1 for _, width in self.groups):
             raise BlockPilotError(f"state groups must have positive widths: {self.groups}")
+
+    @classmethod
+    def from_lists(cls, groups: Any) -> StateLayout:
+        """Read pairs of name and width from JSON values.
+
+        Raises:
+            TypeError or ValueError: If they are of a wrong type.
+            BlockPilotError: If a group is unknown, repeated or has no width.
+        """
+        return cls(tuple((str(name), whole_number(width)) for name, width in groups))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -15,7 +15,13 @@ from blockpilot_rl.agents.base import AGENT_FILE
 from blockpilot_rl.agents.hyperparameters import read_yaml
 from blockpilot_rl.agents.monitor import Monitor, Score
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.files import atomic_directory, atomic_write, read_json, write_json
+from blockpilot_rl.files import (
+    atomic_directory,
+    atomic_write,
+    read_json,
+    whole_number,
+    write_json,
+)
 from blockpilot_rl.provenance import provenance, sha256_file
 from blockpilot_rl.sweeps.table import BUNDLED_SWEEP, Sweep
 
@@ -151,10 +157,10 @@ def read_progress(folder: Path, monitor: Monitor) -> int:
     try:
         saved = read_json(path)
         monitor.history = [
-            (int(entry["step"]), Score.from_dict(entry)) for entry in saved["history"]
+            (whole_number(entry["step"]), Score.from_dict(entry)) for entry in saved["history"]
         ]
         monitor.notes = [str(note) for note in saved["notes"]]
-        return int(saved["until"])
+        return whole_number(saved["until"])
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise BlockPilotError(
             f"{path} is missing or corrupt ({type(error).__name__}); train the agent again"

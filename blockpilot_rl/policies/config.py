@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,7 @@ from torch import nn
 
 from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError, closest
-from blockpilot_rl.files import read_json
+from blockpilot_rl.files import number, read_json, whole_number
 
 POLICY_VERSION = 1
 MAX_WIDTH = 65_536
@@ -43,9 +42,9 @@ class TrainedOn:
             TypeError: If a value is of a wrong type.
             ValueError: If a value is not possible.
         """
-        shortest, longest = (int(tokens) for tokens in values["prompt_tokens"])
-        temperatures = tuple(float(value) for value in values["temperatures"])
-        if not all(0 <= value < math.inf for value in temperatures) or not 0 <= shortest <= longest:
+        shortest, longest = map(whole_number, values["prompt_tokens"])
+        temperatures = tuple(map(number, values["temperatures"]))
+        if not all(value >= 0 for value in temperatures) or not 0 <= shortest <= longest:
             raise ValueError(f"trained_on {dict(values)} is not possible")
         return cls(temperatures, tuple(map(str, values["languages"])), (shortest, longest))
 
@@ -164,11 +163,12 @@ class PolicyConfig:
             )
         try:
             converted: dict[str, Any] = {
-                "arms": tuple(int(arm) for arm in values["arms"]),
-                "state": StateLayout(tuple((str(n), int(w)) for n, w in values["state"])),
-                "hidden": tuple(int(width) for width in values["hidden"]),
+                "arms": tuple(map(whole_number, values["arms"])),
+                "state": StateLayout.from_lists(values["state"]),
+                "hidden": tuple(map(whole_number, values["hidden"])),
                 "activation": str(values["activation"]),
-                "fallback": int(values["fallback"]),
+                "policy_version": whole_number(values.get("policy_version", POLICY_VERSION)),
+                "fallback": whole_number(values["fallback"]),
             }
             if values.get("trained_on") is not None:
                 converted["trained_on"] = TrainedOn.from_dict(values["trained_on"])

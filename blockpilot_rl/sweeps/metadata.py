@@ -10,7 +10,7 @@ from typing import Any
 from blockpilot_rl.decoding.latency import validate_arms
 from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError, one_line
-from blockpilot_rl.files import check_types, read_json
+from blockpilot_rl.files import check_types, read_json, whole_number
 
 SCHEMA_VERSION = 2
 
@@ -102,13 +102,13 @@ class SweepMetadata:
             )
         check_types(values, cls)
         try:
-            groups = tuple((str(name), int(width)) for name, width in values["state"])
-            arms = tuple(int(arm) for arm in values["arms"])
+            state = StateLayout.from_lists(values["state"])
+            arms = tuple(map(whole_number, values["arms"]))
         except (TypeError, ValueError, OverflowError) as error:
             raise BlockPilotError(
                 f"sweep metadata has a value of a wrong type: {one_line(error)}"
             ) from error
-        return cls(**{**values, "arms": arms, "state": StateLayout(groups)})
+        return cls(**{**values, "arms": arms, "state": state})
 
 
 def read_metadata(folder: Path) -> dict[str, Any]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 
 import pytest
 import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
-from torch.nn.utils import parametrize
+from torch.nn.utils import parametrize, prune
 from transformers.models.llama.modeling_llama import LlamaMLP
 
 from blockpilot_rl.decoding.batched import continue_batch
@@ -109,6 +110,22 @@ def patch_forward(module, change=shrink):
     module.forward = lambda *args, **kwargs: change(module, args, own(*args, **kwargs))
 
 
+def patch_call(module):
+    own = module._call_impl
+    module._call_impl = lambda *args, **kwargs: shrink(module, args, own(*args, **kwargs))
+
+
+@torch.no_grad()
+def edit_gain(module):
+    module.weight_g.mul_(-0.5)
+
+
+def unregister(linear, weight):
+    """As a merge that stays differentiable: the weight is a tensor, not a parameter."""
+    del linear.weight
+    linear.weight = weight
+
+
 def change_inputs(module, args, kwargs):
     return args, {**kwargs, "input_ids": (kwargs["input_ids"] * 3 + 1) % 60}
 
@@ -151,6 +168,28 @@ CUSTOMIZATIONS = {
     "other scaling of attention": lambda m: setattr(m.model.layers[1].self_attn, "scaling", 0.1),
     "other epsilon": lambda m: setattr(m.model.layers[1].input_layernorm, "variance_epsilon", 9.0),
     "fewer layers": lambda m: setattr(m.config, "num_hidden_layers", 3),
+    "hook that is always called": lambda m: m.model.layers[1].register_forward_hook(
+        shrink, always_call=True, prepend=True
+    ),
+    "hook with keywords": lambda m: m.model.layers[1].register_forward_hook(
+        lambda m, args, kwargs, output: shrink(m, args, output), with_kwargs=True
+    ),
+    "hook on the rotary embedding": lambda m: m.model.rotary_emb.register_forward_hook(shrink),
+    "parametrized norm": lambda m: parametrize.register_parametrization(
+        m.model.layers[1].input_layernorm, "weight", nn.Softsign()
+    ),
+    "weight norm": lambda m: edit_gain(nn.utils.weight_norm(m.model.layers[1].mlp.up_proj)),
+    "pruning": lambda m: prune.l1_unstructured(m.model.layers[1].mlp.down_proj, "weight", 0.6),
+    "attention to later tokens": lambda m: [
+        setattr(layer.self_attn, "is_causal", False) for layer in m.model.layers
+    ],
+    "one bias of three": lambda m: setattr(
+        m.model.layers[1].self_attn.q_proj, "bias", nn.Parameter(torch.linspace(-5, 5, 32))
+    ),
+    "bias of the head": lambda m: setattr(
+        m.lm_head, "bias", nn.Parameter(torch.linspace(-5, 5, 64))
+    ),
+    "call of a layer": lambda m: patch_call(m.model.layers[1]),
 }
 
 
@@ -207,6 +246,14 @@ EDITS = {
     "a new layer": lambda m: m.model.layers.__setitem__(1, tiny_target(seed=5).model.layers[1]),
     "a layer moved": lambda m: m.model.layers.insert(0, m.model.layers.pop(2)),
     "rotary frequencies": lambda m: m.model.rotary_emb.inv_freq.mul_(0.3),
+    "rotary scale": lambda m: setattr(m.model.rotary_emb, "attention_scaling", 0.4),
+    "another activation": lambda m: setattr(m.model.layers[1].mlp, "act_fn", nn.Tanh()),
+    "head tied to the embedding": lambda m: setattr(
+        m.lm_head, "weight", m.model.embed_tokens.weight
+    ),
+    "a weight that is no parameter": lambda m: unregister(
+        m.model.layers[1].mlp.up_proj, torch.randn(48, 32)
+    ),
 }
 CHANGES = {**CUSTOMIZATIONS, **EDITS}
 
@@ -282,22 +329,38 @@ def test_global_module_hooks_are_honoured(pair, register):
     assert torch.equal(generate(pair, custom_generate=hook), before)
 
 
-@pytest.mark.parametrize("patched", ["LlamaMLP", "LlamaDecoderLayer", "LlamaAttention"])
-def test_a_patched_class_is_honoured(pair, monkeypatch, patched):
+PATCHED = ["LlamaMLP", "LlamaDecoderLayer", "LlamaAttention", "LlamaRMSNorm", "LlamaForCausalLM"]
+
+
+@pytest.mark.parametrize("named_alike", [False, True])
+@pytest.mark.parametrize("patched", PATCHED)
+def test_a_patched_class_is_honoured(pair, monkeypatch, patched, named_alike):
+    """Also by a function that `functools.wraps` gives the name and module of the original."""
     from transformers.models.llama import modeling_llama
 
     hook, before = block_pilot(pair, block_size=5), generate(pair)
     generate(pair, custom_generate=hook)
     kind = getattr(modeling_llama, patched)
     own = kind.forward
-    monkeypatch.setattr(kind, "forward", lambda self, *a, **k: shrink(self, a, own(self, *a, **k)))
+
+    def forward(self, *args, **kwargs):
+        return shrink(self, args, own(self, *args, **kwargs))
+
+    if patched == "LlamaForCausalLM":
+
+        def forward(self, input_ids=None, **kwargs):
+            changed = None if input_ids is None else (input_ids * 3 + 1) % 60
+            return own(self, changed, **kwargs)
+
+    monkeypatch.setattr(kind, "forward", functools.wraps(own)(forward) if named_alike else forward)
     expected = generate(pair)
     assert not torch.equal(expected, before)
     assert torch.equal(generate(pair, custom_generate=hook), expected)
 
 
+@pytest.mark.parametrize("named_alike", [False, True])
 @pytest.mark.parametrize("helper", ["apply_rotary_pos_emb", "rotate_half"])
-def test_a_patched_function_is_honoured(pair, monkeypatch, helper):
+def test_a_patched_function_is_honoured(pair, monkeypatch, helper, named_alike):
     from transformers.models.llama import modeling_llama
 
     hook, before = block_pilot(pair, block_size=5), generate(pair)
@@ -308,7 +371,8 @@ def test_a_patched_function_is_honoured(pair, monkeypatch, helper):
         found = own(*args, **kwargs)
         return 0.5 * found if helper == "rotate_half" else (0.1 * found[0], found[1])
 
-    monkeypatch.setattr(modeling_llama, helper, halved)
+    patch = functools.wraps(own)(halved) if named_alike else halved
+    monkeypatch.setattr(modeling_llama, helper, patch)
     expected = generate(pair)
     assert not torch.equal(expected, before)
     assert torch.equal(generate(pair, custom_generate=hook), expected)
@@ -364,6 +428,31 @@ def test_offloaded_weights_are_refused(pair, part):
     for hook in (kept, block_pilot(pair, block_size=5)):
         with pytest.raises(BlockPilotError, match="offloaded weights"):
             generate(pair, custom_generate=hook)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        # Such embeddings are scaled in place whenever they are read.
+        (lambda m: setattr(m.model.embed_tokens, "max_norm", 0.1), "changed since this prefill"),
+        (lambda m: m.model.layers.__setitem__(2, m.model.layers[1]), "cannot be decoded"),
+        (lambda m: m.config.update({"num_attention_heads": 2, "head_dim": 16}), None),
+        (lambda m: m.config.update({"num_key_value_heads": 4}), None),
+    ],
+)
+def test_what_cannot_be_decoded_is_refused_and_what_changes_nothing_is_not(
+    pair, change, message, kept
+):
+    hook, before = block_pilot(pair, block_size=5), generate(pair)
+    if kept:
+        generate(pair, custom_generate=hook)
+    change(pair.target)
+    if message is None:
+        assert torch.equal(generate(pair, custom_generate=hook), before)
+        return
+    with pytest.raises(BlockPilotError, match=message):
+        generate(pair, custom_generate=hook)
 
 
 @pytest.mark.parametrize(

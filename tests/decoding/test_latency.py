@@ -98,7 +98,13 @@ def test_another_cost_of_further_tokens():
     ("change", "message"),
     [
         ({"read_prompt": None}, "not a latency profile: TypeError"),
-        ({"verify": [["a", 0.0]]}, "not a latency profile: ValueError"),
+        (
+            {"verify": [["a", 0.0]]},
+            "not a latency profile: TypeError: the text 'a' is not a number",
+        ),
+        ({"verify": [["0.1", 0.0]]}, "the text '0.1' is not a number"),
+        ({"block_sizes": [1, 4.0]}, "4.0 is not a whole number"),
+        ({"block_sizes": [True, 4]}, "true is not a whole number"),
         ({"draft": []}, "needs a line for every block size"),
         ({"verify": [[0.0, 0.0], [0.1, 0.0]]}, "verify has a pass that takes no time"),
         (
