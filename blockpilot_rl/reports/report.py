@@ -56,16 +56,16 @@ _READING = {
     "time included, and the mean of speedup minus 1 over these requests.",
     "Loops": "answers that end in a repeated phrase. Drafts of a repetition are easily accepted, "
     "so these answers show a higher speedup than others.",
-    "Other oracles": "the oracle partly profits from noise within an answer. An oracle that is "
-    "chosen on other samples of a prompt, or on one half of an answer, and judged on what was left "
-    "out does not; “in-sample” is the gain on the same rows of an oracle that does. These oracles "
-    "are not strict bounds, because they choose by noisy data too.",
+    "Other oracles": "the oracle partly profits from noise within an answer. The other oracles do "
+    "not: they choose on other samples of a prompt, or on one half of an answer, and are judged on "
+    "the rest. “In-sample” is the gain of an oracle that is chosen and judged on the same rows. "
+    "The other oracles are not strict bounds, because they choose by noisy data too.",
     "Verdict": "an agent is shipped if it is significantly faster than the best fixed size and "
     "than each size that it takes itself, and if it loses at most the margin in every family. The "
     "level of the intervals is adjusted for the number of agents compared.",
     "Guards": "the comparison fails if a test prompt, or its hidden state, is also in the training "
     "or validation split, or if an agent's choices agree with the test labels more than an honest "
-    "policy's can.",
+    "policy can.",
 }
 _CURVES = (
     "Agents are trained on growing numbers of prompts, and the best fixed size is chosen on the "

@@ -73,7 +73,7 @@ def load_traces(folder: str | Path | None, table: Sweep) -> dict[int, Trace]:
     foreign = by_key.keys() - set(keys_of(read_parquet(path.with_name(SWEEP_FILE), KEY)))
     if foreign:
         raise BlockPilotError(
-            f"{path}: {len(foreign)} traces belong to no row of {SWEEP_FILE}, such as that of "
+            f"{path}: {len(foreign)} traces have no row in {SWEEP_FILE}, such as that of "
             f"{min(foreign)}; the file is part of another recording"
         )
     rows = {key: row for row, key in enumerate(table.keys) if key in by_key}

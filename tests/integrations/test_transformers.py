@@ -43,7 +43,7 @@ def reduced(trained):
 
 
 def generate(pair, text="a b c d", **options):
-    """`generate` of transformers, on a budget and without stop tokens unless told otherwise."""
+    """`generate` of transformers, with a budget and by default without stop tokens."""
     ids = encode(pair, text)
     settings = {"max_new_tokens": BUDGET, "do_sample": False, "eos_token_id": None}
     settings |= {"pad_token_id": 1}

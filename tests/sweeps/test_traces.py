@@ -176,9 +176,7 @@ def test_traces_of_rows_that_the_sweep_lacks(folder, table, tmp_path):
     other = dataclasses.replace(table, rows=table.rows.assign(id=ids))
     save_sweep(tmp_path / "other", other, {row: trace_of(other, row) for row in ROWS})
     shutil.copy(tmp_path / "other" / TRACE_FILE, folder)
-    with pytest.raises(
-        BlockPilotError, match=r"trace\.parquet: 3 traces belong to no row of sweep"
-    ):
+    with pytest.raises(BlockPilotError, match=r"trace\.parquet: 3 traces have no row in sweep"):
         load_traces(folder, table)
     save_sweep(tmp_path / "again", table, {row: trace_of(table, row) for row in ROWS})
     change(tmp_path / "again", "seed", lambda seed: seed + 1)

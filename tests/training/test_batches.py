@@ -35,7 +35,7 @@ def starts(batch: Batch, blocks: int, block_size: int) -> torch.Tensor:
 def test_labels_are_at_the_positions_of_their_masks():
     """sgl-project/SpecForge#473 and #472: shifted by one, acceptance was 1.02.
 
-    Tokens tell their position, so the label of the mask at position p must be token p.
+    Tokens encode their position, so the label of the mask at position p must be token p.
     """
     batch = batch_of(example(6, 30))
     begins = starts(batch, 4, 5)

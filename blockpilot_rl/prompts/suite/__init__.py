@@ -43,7 +43,7 @@ class Stream:
         family: Name of the family.
         language: ISO 639-1 code of the language.
         write: Writes the text of one prompt, or the turns of a chat that the user begins and ends.
-        key: Seed of the stream's random numbers, beside the seed of the suite.
+        key: Seed of the stream's random numbers, in addition to the seed of the suite.
     """
 
     family: str
