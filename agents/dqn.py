@@ -8,16 +8,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from stable_baselines3 import DQN
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from blockpilot_rl.agents.hyperparameters import require
 from blockpilot_rl.agents.monitor import Monitor
 from blockpilot_rl.agents.sb3 import SB3Agent, SB3Hyperparams
+from blockpilot_rl.envs.vector import BlockSizeVecEnv
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.sweeps.table import Sweep
 
 REPLAY_FILE = "replay_buffer.pt"
-MAX_BUFFER_BYTES = 40 * 2**20
 _REPLAYED = ("observations", "actions", "rewards", "dones")
 
 
@@ -29,8 +32,7 @@ class DQNHyperparams(SB3Hyperparams):
 
     Attributes:
         learning_starts: Random decisions before learning begins.
-        buffer_size: Latest decisions to learn from; fewer if their states would take more than
-            `MAX_BUFFER_BYTES`, which 16,384 states of 640 numbers do.
+        buffer_size: Latest decisions to learn from.
         batch_size: Decisions per gradient step.
         gradient_steps: Gradient steps per environment step.
         exploration_initial_eps: Share of random decisions at the beginning.
@@ -57,10 +59,81 @@ class DQNHyperparams(SB3Hyperparams):
             require(0 < getattr(self, name) <= 1, f"{name} must lie in (0, 1]")
 
 
+class RowBuffer(ReplayBuffer):
+    """A replay buffer that stores rows of the training sweep, whose states are in memory anyway.
+
+    One-step episodes have no next state, so a sample holds any one state in place of them all.
+
+    Attributes:
+        states: The states that the stored rows point to, `[rows, width]`.
+    """
+
+    states: np.ndarray
+
+    def __init__(self, buffer_size: int, observation_space: spaces.Box, *args: Any, **kwargs: Any):
+        rows = spaces.Box(0, np.iinfo(np.int64).max, (1,), np.int64)
+        super().__init__(buffer_size, rows, *args, **kwargs)
+        self.states = np.zeros((0, *observation_space.shape), np.float32)
+
+    def attach(self, env: BlockSizeVecEnv) -> None:
+        """Store the following decisions of an environment, beside those of an earlier sweep."""
+        self._env, self._first = env, 0
+        states = env.replay.states
+        if len(self.states) and not np.array_equal(self.states, states):
+            self._first = len(self.states)
+            states = np.concatenate([self.states, states])
+        self.states = states
+
+    def add(
+        self,
+        obs: np.ndarray,
+        next_obs: np.ndarray,
+        action: np.ndarray,
+        reward: np.ndarray,
+        done: np.ndarray,
+        infos: list[dict[str, Any]],
+    ) -> None:
+        """Store the last decisions of the environment."""
+        rows = self._first + self._env.decided[0][:, None]
+        super().add(rows, rows, action, reward, done, infos)
+
+    def _get_samples(self, batch_inds: np.ndarray, env: Any = None) -> ReplayBufferSamples:
+        found = super()._get_samples(batch_inds, env)
+        rows = found.observations[:, 0].cpu().numpy()
+        states = torch.as_tensor(self.states[rows], device=self.device)
+        return found._replace(observations=states, next_observations=states[:1])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the stored decisions and their states, as tensors and plain values."""
+        used = slice(None) if self.full else slice(self.pos)
+        arrays = {name: getattr(self, name)[used] for name in _REPLAYED}
+        rows, numbers = np.unique(arrays["observations"], return_inverse=True)
+        arrays["observations"] = numbers.reshape(arrays["observations"].shape)
+        arrays["states"] = self.states[rows]
+        tensors = {name: torch.tensor(values) for name, values in arrays.items()}
+        return {**tensors, "pos": self.pos, "full": self.full}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Restore the result of `to_dict`.
+
+        Raises:
+            Exception: Many kinds, if it is damaged.
+        """
+        states, rows = saved["states"].numpy(), saved["observations"].numpy()
+        if states.shape[1:] != self.states.shape[1:]:
+            raise ValueError("the states have another width")
+        if rows.size and not 0 <= rows.min() <= rows.max() < len(states):
+            raise ValueError("a row has no state")
+        for name in _REPLAYED:
+            getattr(self, name)[: len(rows)] = saved[name].numpy()
+        self.states, self.pos, self.full = states, int(saved["pos"]), bool(saved["full"])
+
+
 class PlannedDQN(DQN):
     """DQN whose exploration falls over all planned decisions, not over those of one call."""
 
     planned_timesteps: int
+    replay_buffer: RowBuffer | None
 
     def _update_current_progress_remaining(self, num_timesteps: int, total_timesteps: int) -> None:
         super()._update_current_progress_remaining(num_timesteps, self.planned_timesteps)
@@ -82,23 +155,16 @@ class DQNAgent(SB3Agent[DQNHyperparams]):
         return {
             "train_freq": 1,
             "learning_starts": settings.learning_starts,
-            "buffer_size": self._buffer_size,
+            "buffer_size": settings.buffer_size,
             "batch_size": settings.batch_size,
             "gradient_steps": settings.gradient_steps,
             "exploration_initial_eps": settings.exploration_initial_eps,
             "exploration_final_eps": settings.exploration_final_eps,
             "exploration_fraction": settings.exploration_fraction,
-            # Nothing follows a one-step episode, so next states need not be stored.
+            "replay_buffer_class": RowBuffer,
             "optimize_memory_usage": True,
             "replay_buffer_kwargs": {"handle_timeout_termination": False},
         }
-
-    @property
-    def _buffer_size(self) -> int:
-        """Decisions to keep: `buffer_size`, or fewer to fit into `MAX_BUFFER_BYTES`."""
-        settings = self.hyperparams
-        fitting = MAX_BUFFER_BYTES // (np.dtype(np.float32).itemsize * self.problem.state.width)
-        return max(2 * settings.n_envs, min(settings.buffer_size, fitting))
 
     @property
     def _log_interval(self) -> int:
@@ -113,6 +179,10 @@ class DQNAgent(SB3Agent[DQNHyperparams]):
                 "can be exported but not trained further; train it again"
             )
         super().attach(train, monitor)
+        env = self.model.get_env()
+        assert env is not None
+        assert isinstance(env.unwrapped, BlockSizeVecEnv)
+        self.model.replay_buffer.attach(env.unwrapped)
 
     def advance(self, until: int, monitor: Monitor) -> None:
         """Train until `num_timesteps` is at least `until`."""
@@ -139,12 +209,8 @@ class DQNAgent(SB3Agent[DQNHyperparams]):
 
     def _save_model(self, folder: Path) -> None:
         super()._save_model(folder)
-        buffer = self.model.replay_buffer
-        if buffer is None:
-            return
-        used = slice(None) if buffer.full else slice(buffer.pos)
-        arrays = {name: torch.from_numpy(getattr(buffer, name)[used].copy()) for name in _REPLAYED}
-        torch.save({**arrays, "pos": buffer.pos, "full": buffer.full}, folder / REPLAY_FILE)
+        if self.model.replay_buffer is not None:
+            torch.save(self.model.replay_buffer.to_dict(), folder / REPLAY_FILE)
 
     def _load_model(self, folder: Path) -> None:
         super()._load_model(folder)
@@ -155,12 +221,8 @@ class DQNAgent(SB3Agent[DQNHyperparams]):
             return
         try:
             saved = torch.load(path, map_location="cpu", weights_only=True)
-            buffer = self.model.replay_buffer
-            assert buffer is not None
-            rows = len(saved["rewards"])
-            for name in _REPLAYED:
-                getattr(buffer, name)[:rows] = saved[name].numpy()
-            buffer.pos, buffer.full = int(saved["pos"]), bool(saved["full"])
+            assert self.model.replay_buffer is not None
+            self.model.replay_buffer.restore(saved)
         # A damaged archive can raise any error and hold any value.
         except Exception as error:
             raise BlockPilotError(

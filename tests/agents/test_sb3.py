@@ -12,7 +12,6 @@ from stable_baselines3 import A2C, DQN, PPO
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from blockpilot_rl.agents import Monitor, load_agent, make_agent
-from blockpilot_rl.agents.dqn import MAX_BUFFER_BYTES
 from blockpilot_rl.agents.sb3 import _global_random_state
 from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError
@@ -58,21 +57,45 @@ def test_every_decision_is_logged_with_its_propensity(algorithm, learned, tables
     assert abs(weight.mean() - len(ARMS)) < 4 * weight.std() / np.sqrt(len(log)) + 1e-6
 
 
-def test_the_buffer_of_dqn_is_bounded(tables):
+@pytest.mark.parametrize("width", [1, 64, 640, 4096])
+def test_the_buffer_of_dqn_takes_no_more_memory_for_wider_states(tables, width):
     """16,384 states of 4,096 numbers took 268 MB."""
     train = tables[0]
-    rng = np.random.default_rng(0)
-    for width, kept in ((640, 16384), (4096, 2560)):
-        states = rng.normal(size=(len(train), width)).astype(np.float32)
-        state = StateLayout((("last_hidden", width),))
-        metadata = dataclasses.replace(train.metadata, state=state)
-        wide = dataclasses.replace(train, states=states, metadata=metadata)
-        agent = make_agent("dqn", state_groups=["last_hidden"], hyperparams={"learning_starts": 16})
-        agent.learn(wide, total_timesteps=32)
-        buffer = agent.model.replay_buffer
-        assert buffer.observations.shape == (kept // 16, 16, width)
-        assert buffer.observations.nbytes <= MAX_BUFFER_BYTES
-        assert not hasattr(buffer, "next_observations")
+    states = np.random.default_rng(0).normal(size=(len(train), width)).astype(np.float32)
+    state = StateLayout((("last_hidden", width),))
+    metadata = dataclasses.replace(train.metadata, state=state)
+    wide = dataclasses.replace(train, states=states, metadata=metadata)
+    agent = make_agent("dqn", state_groups=["last_hidden"], hyperparams={"learning_starts": 16})
+    agent.learn(wide, total_timesteps=32)
+    buffer = agent.model.replay_buffer
+    arrays = [value for value in vars(buffer).values() if isinstance(value, np.ndarray)]
+    assert sum(value.nbytes for value in arrays if value is not buffer.states) < 2**20
+    sampled = buffer.sample(64).observations.numpy()
+    assert all((sample == states).all(axis=1).any() for sample in sampled)
+
+
+@pytest.mark.parametrize("change", ["rows", "values", "order"])
+def test_dqn_resumed_on_another_sweep_keeps_the_states_it_saw(tables, tmp_path, change):
+    hyperparams = {**BRIEF["dqn"], "learning_starts": 16}
+    train, validation, _ = tables
+    first = make_agent("dqn", hyperparams=hyperparams)
+    first.learn(train, validation, total_timesteps=64).save(tmp_path)
+    agent = load_agent(tmp_path)
+    other = {
+        "rows": validation,
+        "values": dataclasses.replace(train, states=train.states + 1),
+        "order": train.select_rows(np.arange(len(train))[::-1]),
+    }[change]
+    agent.learn(other, validation, total_timesteps=64, reset_num_timesteps=False)
+    buffer = agent.model.replay_buffer
+    count = len(buffer.states) - len(other)
+    rows = buffer.observations[: buffer.pos, :, 0]
+    assert (rows[:4] < count).all()
+    assert (rows[4:] >= count).all()
+    seen, resumed = (found.decisions.frame()["prompt_id"] for found in (first, agent))
+    assert list(seen) == list(resumed[:64])
+    expected = train.states[[list(train.rows["id"]).index(prompt) for prompt in seen]]
+    np.testing.assert_array_equal(buffer.states[rows[:4]].reshape(64, -1), expected)
 
 
 def test_dqn_propensities_are_those_of_epsilon_greedy(learned):

@@ -25,14 +25,13 @@ def sweep(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "steps", "least"),
-    [("linucb", 64, 0), ("reward-regression", None, 0), ("dqn", 4800, 32)],
+    ("name", "steps"), [("linucb", 64), ("reward-regression", None), ("dqn", 4800)]
 )
-def test_learning_on_wide_states_takes_little_memory(sweep, tmp_path, name, steps, least):
-    """Inverses took 134 MB per arm in fidelity/mabwiser#95; 4,800 states take 79 MB in total."""
+def test_learning_on_wide_states_takes_little_memory(sweep, tmp_path, name, steps):
+    """Inverses took 134 MB per arm in fidelity/mabwiser#95; a copy of 4,800 states takes 79 MB."""
     config = SCRIPT.AgentsBenchmark(width=WIDTH, steps=steps, decisions=20, sweep=sweep)
     found = SCRIPT._in_own_process(config, name, tmp_path / name)
-    assert least * SCRIPT.MEBIBYTE <= found["learning_bytes"] < 64 * SCRIPT.MEBIBYTE
+    assert 0 < found["learning_bytes"] < 64 * SCRIPT.MEBIBYTE
     assert found["steps"] == (steps or 0)
 
 
@@ -48,13 +47,13 @@ def test_decisions_on_wide_states(sweep, tmp_path):
         assert len(ARMS) * WIDTH * 4 < found["saved_bytes"] < 4e6
     seconds = SCRIPT.time_policies(policies, config)
     assert seconds["linucb"].shape == (20,)
-    # As fast as an untrained policy of the same shape, except on a busy machine.
+    # As fast as a policy of the same shape that has learned nothing, but for a busy machine.
     assert SCRIPT.ratio(seconds["linucb"], seconds["fixed"])[0] < 3
     assert np.median(seconds["linucb"]) < 5e-3
 
 
 def test_ratios_are_paired():
-    """A slowdown of both at once has no effect."""
+    """What slows both down at once does not count."""
     below = np.array([1.0, 2.0, 100.0, 4.0])
     median, low, high = SCRIPT.ratio(3 * below, below)
     assert (median, low, high) == (3, 3, 3)
@@ -85,7 +84,7 @@ def test_the_record(sweep, tmp_path):
     [
         (["--width", "0"], "--width must be positive"),
         (["--decisions", "1"], "--decisions at least 2"),
-        (["--algos", "oracle"], "'oracle' is not an agent that can be deployed"),
+        (["--algos", "oracle"], "'oracle' is no agent that can be deployed"),
     ],
 )
 def test_bad_flags(capsys, words, message):
