@@ -70,7 +70,9 @@ class RowBuffer(ReplayBuffer):
 
     states: np.ndarray
 
-    def __init__(self, buffer_size: int, observation_space: spaces.Box, *args: Any, **kwargs: Any):
+    def __init__(
+        self, buffer_size: int, observation_space: spaces.Box, *args: Any, **kwargs: Any
+    ) -> None:
         rows = spaces.Box(0, np.iinfo(np.int64).max, (1,), np.int64)
         super().__init__(buffer_size, rows, *args, **kwargs)
         self.states = np.zeros((0, *observation_space.shape), np.float32)

@@ -126,7 +126,12 @@ def learn(config: AgentsBenchmark, name: str, folder: Path) -> dict[str, Any]:
 
 
 def peak_bytes() -> int:
-    """Peak memory of this process so far."""
+    """The most memory that this process has held so far."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # `getrusage` would count the process that started this one.
+        lines = status.read_text(encoding="ascii", errors="replace").splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

@@ -55,13 +55,13 @@ def test_an_interrupt_ends_the_processes():
 
     def interrupted() -> None:
         with process_map(2) as map_seeds:
-            next(iter(map_seeds(time.sleep, [0, 60, 60, 60])))
+            next(iter(map_seeds(time.sleep, [0, 900, 900, 900])))
             raise KeyboardInterrupt
 
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 300
     assert active_children() == []
 
 
@@ -79,7 +79,7 @@ def test_processes_end_with_their_parent(tmp_path):
     ended = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert ended.returncode == -9
     workers = {int(word) for word in ended.stdout.split()}
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 300
     while any(Path(f"/proc/{worker}").exists() for worker in workers):
         assert time.monotonic() < deadline
         time.sleep(0.05)
