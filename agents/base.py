@@ -444,6 +444,8 @@ def read_agent_file(folder: Path) -> dict[str, Any]:
                 f"{path} has no valid {name} ({json.dumps(values[name])[:40]}); train the agent "
                 "again"
             )
+    if not 0 <= values["num_timesteps"] < 2**63:
+        raise BlockPilotError(f"{path} has an impossible num_timesteps; train the agent again")
     algorithm, hyperparams = resolve_alias(values["algorithm"], values["hyperparams"])
     return {**values, "algorithm": algorithm, "hyperparams": hyperparams}
 

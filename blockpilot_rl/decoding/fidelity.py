@@ -45,8 +45,8 @@ _REPLACEABLE = ("forward", "_call_impl")
 """Methods that torch calls, and that a single module may replace."""
 
 _GLOBAL_HOOKS = (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks)
-_CAPTURE = "transformers.utils.output_capturing"
-"""Module of the hooks by which transformers records hidden states; they change nothing."""
+_CAPTURES = ("transformers.utils.output_capturing", "blockpilot_rl.decoding.forward")
+"""Modules of the hooks that record hidden states and change nothing."""
 
 
 def is_lean(model: PreTrainedModel) -> bool:
@@ -147,7 +147,7 @@ def override(module: nn.Module) -> str | None:
         return "a replaced forward"
     if module._forward_pre_hooks:
         return "a forward pre-hook"
-    if not all(map(_captures, module._forward_hooks.values())):
+    if not all(map(_captures, list(module._forward_hooks.values()))):
         return "a forward hook"
     return None
 
@@ -224,7 +224,7 @@ def _facts(model: nn.Module, buffers: bool) -> list[Any]:
     facts: list[Any] = [list(hooks.values()) for hooks in _GLOBAL_HOOKS]
     for module in model.modules():
         hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
-        # transformers registers its own at the first pass that records hidden states.
+        # Hooks that record come and go, also while other threads decode.
         facts += [hook for hook in hooks if not _captures(hook)]
         facts += [module, type(module), *map(module.__dict__.get, _REPLACEABLE)]
         # Such as an epsilon or a scale; models that update buffers may update these too.
@@ -248,8 +248,8 @@ def _tensors(module: nn.Module, buffers: bool) -> Iterator[torch.Tensor]:
 
 
 def _captures(hook: Any) -> bool:
-    """Whether a hook only records hidden states for transformers."""
-    return getattr(hook, "__module__", None) == _CAPTURE
+    """Whether a hook only records hidden states, for transformers or for us."""
+    return getattr(hook, "__module__", None) in _CAPTURES
 
 
 @torch.inference_mode()

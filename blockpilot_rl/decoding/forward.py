@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -311,12 +312,16 @@ def _layers_of(model: PreTrainedModel) -> nn.ModuleList:
 def _recording(modules: Sequence[nn.Module]) -> Iterator[list[torch.Tensor]]:
     """Record the output of each module, in order, as the modules after it read it.
 
-    The hooks are registered for one pass, and so run after those of the user.
+    The hooks are registered for one pass, and so run after those of the user. Passes of other
+    threads are not recorded.
     """
     outputs: list[Any] = [None] * len(modules)
+    thread = threading.get_ident()
 
     def record(index: int) -> Any:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
+            if threading.get_ident() != thread:
+                return
             outputs[index] = output[0] if isinstance(output, tuple) else output
             if hasattr(output, "last_hidden_state"):
                 outputs[index] = output.last_hidden_state

@@ -7,6 +7,9 @@ from typing import Any
 
 from blockpilot_rl.errors import BlockPilotError
 
+_CALLS = {"tool_calls", "function_call"}
+"""Keys that can stand in place of a content."""
+
 _ROLES = {"developer": "system"}
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 
@@ -16,7 +19,7 @@ def normalize_messages(messages: Any) -> list[dict[str, Any]]:
 
     - A `content` that is a list of text parts becomes one text; parts become lines.
     - The role `developer` becomes `system`, its older name.
-    - Keys whose value is null are dropped. A null `content` next to another key, such as
+    - Keys whose value is null are dropped. A null `content` next to another key, or none next to
       `tool_calls`, becomes an empty text.
     - All other keys, such as `name` or `tool_calls`, are kept for the chat template.
 
@@ -42,7 +45,7 @@ def _normalize(message: Any) -> dict[str, Any]:
     role, content = kept.pop("role", None), kept.pop("content", None)
     if isinstance(content, list | tuple):
         content = "\n".join(map(_text_of, content))
-    if content is None and kept and "content" in message:
+    if content is None and kept and ("content" in message or kept.keys() & _CALLS):
         content = ""
     if not (isinstance(role, str) and isinstance(content, str)):
         raise _not_a_message(message)

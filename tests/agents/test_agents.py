@@ -404,6 +404,7 @@ def test_a_run_with_an_invalid_problem_is_refused(learned, tmp_path):
         ({"hyperparams": 5}, "no valid hyperparams"),
         ({"hyperparams": {"size": 1}}, "fixed has no hyperparameter 'size'"),
         ({"num_timesteps": "x"}, "no valid num_timesteps"),
+        *(({"num_timesteps": value}, "impossible num_timesteps") for value in (-1, 2**63, 10**400)),
         ({"problem": []}, "no valid problem"),
         ({"problem": {"arms": ["a"], "state": []}}, "no valid problem"),
     ],

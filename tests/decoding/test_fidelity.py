@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from blockpilot_rl.decoding.forward import LeanForward, ModuleForward
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.integrations.transformers import block_pilot
 from tests.integrations import test_transformers
-from tests.tiny_pair import encode, tiny_target
+from tests.tiny_pair import PROMPTS, encode, tiny_target
 
 BUDGET = 16
 
@@ -477,6 +478,21 @@ def test_features_and_prefill_include_what_hooks_change(pair, name):
     prefill = Decoder(pair).prefill(ids, 8)
     torch.testing.assert_close(prefill.features, torch.cat(read, dim=-1))
     torch.testing.assert_close(prefill.logits, pair.target(ids).logits[0, -1])
+
+
+@pytest.mark.parametrize(
+    "name", [None, "hook on a layer", "hook on the model", "wrapped layer", "adapter on a linear"]
+)
+def test_threads_that_share_a_decoder_get_their_own_texts(pair, name):
+    """Recording features in one thread shows in no other."""
+    if name is not None:
+        CUSTOMIZATIONS[name](pair.target)
+    decoder, prompts = Decoder(pair), [encode(pair, text) for text in PROMPTS]
+    expected = [decoder.generate(prompt, 5, BUDGET).tokens for prompt in prompts]
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        for _ in range(8):
+            found = pool.map(lambda prompt: decoder.generate(prompt, 5, BUDGET).tokens, prompts)
+            assert list(found) == expected
 
 
 @pytest.mark.parametrize("change", ["edit", "hook"])

@@ -480,6 +480,19 @@ def test_checkpoints_of_other_tools_are_read(tiny, tmp_path, how):
     assert all(torch.equal(ours.state_dict()[k], v) for k, v in theirs.state_dict().items())
 
 
+@pytest.mark.parametrize("name", ["fc.weight", "norm.weight", "layers.1.mlp.up_proj.weight"])
+@pytest.mark.parametrize("new", [True, False])
+def test_tensors_that_are_larger_than_their_data_are_refused(tiny, tmp_path, name, new):
+    """Copying one, with a config that states the same size, would fill the memory."""
+    folder = shutil.copytree(tiny[1], tmp_path / "drafter")
+    tensors = load_file(folder / "model.safetensors")
+    tensors[name] = torch.zeros(1).expand(tensors[name].shape)
+    (folder / "model.safetensors").unlink()
+    torch.save(tensors, folder / "pytorch_model.bin", _use_new_zipfile_serialization=new)
+    with pytest.raises(BlockPilotError, match=f"tensor {name} is larger than its data"):
+        load_drafter(folder)
+
+
 class _Evil:
     def __reduce__(self):
         return (os.mkdir, ("evil",))

@@ -23,6 +23,14 @@ CLIENT_FORMS = [
         {"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]},
     ),
     (
+        {"role": "assistant", "tool_calls": [{"id": "1"}]},
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]},
+    ),
+    (
+        {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}},
+        {"role": "assistant", "content": "", "function_call": {"name": "f", "arguments": "{}"}},
+    ),
+    (
         {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
         {"role": "assistant", "content": "No."},
     ),
