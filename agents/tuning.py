@@ -7,7 +7,8 @@ import importlib
 import json
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from blockpilot_rl.agents.hyperparameters import HYPERPARAMS_FOLDER, read_yaml, 
 from blockpilot_rl.agents.monitor import Monitor, Score
 from blockpilot_rl.agents.registry import make_agent
 from blockpilot_rl.agents.training_loop import DivergedError
-from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.files import atomic_write
 from blockpilot_rl.options import check_options, option
 from blockpilot_rl.sweeps.table import Sweep
@@ -153,13 +154,14 @@ def tune(
         "arms": list(train.arms),
         "data": _digest(train, validation),
     }
-    _check_subject(study, subject, config)
-    earlier = len(study.trials)
-    study.optimize(
-        objective,
-        n_trials=config.n_trials,
-        callbacks=[lambda study, trial: on_trial(len(study.trials) - earlier)],
-    )
+    with _storage_errors(config):
+        _check_subject(study, subject, config)
+        earlier = len(study.trials)
+        study.optimize(
+            objective,
+            n_trials=config.n_trials,
+            callbacks=[lambda study, trial: on_trial(len(study.trials) - earlier)],
+        )
     if not any(trial.state.name == "COMPLETE" for trial in study.trials):
         raise BlockPilotError(
             f"no trial of {algorithm} ended with a score: training diverged in all of them; give "
@@ -247,6 +249,21 @@ def _check_subject(study: optuna.Study, subject: dict[str, Any], config: TuningC
 
 
 _SUBJECT = "blockpilot"
+
+
+@contextmanager
+def _storage_errors(config: TuningConfig) -> Iterator[None]:
+    """Turn errors of the database, such as a full disk or another process's lock, into one line."""
+    try:
+        yield
+    except _optuna().exceptions.StorageInternalError as error:
+        # The error of the database itself, without the SQL that SQLAlchemy adds.
+        cause = getattr(error.__cause__, "orig", None) or error.__cause__ or error
+        raise BlockPilotError(
+            f"the study cannot be kept in --storage {config.storage} ({one_line(cause)}); "
+            "finished trials are kept; free some space or wait for other processes, and run the "
+            "same command again"
+        ) from error
 
 
 def _create_study(config: TuningConfig) -> optuna.Study:

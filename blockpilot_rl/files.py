@@ -204,6 +204,8 @@ def write_json(destination: str | os.PathLike[str], payload: Any) -> None:
         TypeError: If `payload` holds an object that has no JSON counterpart.
     """
     printed = os.fspath(destination) == "-"
+    if printed and sys.stdout is None:
+        raise BlockPilotError("cannot write standard output: it is closed; name a file")
     # A standard output that cannot encode everything gets escapes, which lose nothing.
     ascii_only = printed and "utf" not in (sys.stdout.encoding or "utf-8").lower()
     text = json.dumps(_plain(payload), indent=2, ensure_ascii=ascii_only, allow_nan=False) + "\n"
@@ -241,6 +243,15 @@ def check_output(path: str | os.PathLike[str] | None) -> None:
 def _names(folder: Path) -> list[str]:
     """Entries of a folder; none if it does not exist."""
     return os.listdir(folder) if folder.is_dir() else []
+
+
+def _files_below(folder: Path) -> set[str]:
+    """Paths of the files and empty folders in a folder, relative to it."""
+    return {
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_symlink() or not path.is_dir() or not any(path.iterdir())
+    }
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
@@ -402,7 +413,7 @@ def _mode_of_new_files(path: Path) -> int:
 
 def _put_in_place(folder: Path, target: Path, *, overwrite: bool) -> None:
     """Rename `folder` to `target`, which may have appeared or changed since it was checked."""
-    lost = sorted(set(_names(target)) - set(_names(folder))) if overwrite else []
+    lost = sorted(_files_below(target) - _files_below(folder)) if overwrite else []
     if lost:
         raise BlockPilotError(
             f"the folder {target} holds {lost[0]}, which replacing it would lose; name a new "

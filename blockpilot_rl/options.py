@@ -107,19 +107,19 @@ def _refuse_choice(name: str, value: Any, choices: Sequence[Any]) -> NoReturn:
 def _check_bounds(name: str, value: Any, bounds: dict[str, float]) -> None:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise BlockPilotError(f"{name} must be a number, got {value!r}")
-    if not _within(float(value), **bounds):
+    if not _within(value, **bounds):
         raise BlockPilotError(f"{name} must be {_describe(**bounds)}, got {value}")
 
 
 def _within(
-    value: float,
+    value: Any,
     minimum: float | None = None,
     maximum: float | None = None,
     above: float | None = None,
     below: float | None = None,
 ) -> bool:
-    """Whether a number satisfies the bounds; NaN satisfies none."""
-    return (
+    """Whether a number, however large, satisfies the bounds; NaN satisfies none."""
+    return bool(
         value == value
         and (minimum is None or value >= minimum)
         and (maximum is None or value <= maximum)

@@ -445,3 +445,33 @@ def test_waiting_processes_take_turns(tmp_path):
     assert [process.wait() for process in processes] == [0] * 4
     assert count.read_text() == "800"
     assert names(tmp_path) == {"count"}
+
+
+@pytest.mark.parametrize("foreign", ["model/mine.txt", "mine/notes/a.txt", "model/mine/", "mine"])
+def test_files_of_others_anywhere_in_a_folder_are_never_replaced(foreign, tmp_path):
+    folder = tmp_path / "out"
+    (folder / "model").mkdir(parents=True)
+    (folder / "model/weights").write_text("old", encoding="utf-8")
+    path = folder / foreign
+    if foreign.endswith("/"):
+        path.mkdir()
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine", encoding="utf-8")
+
+    def write():
+        with atomic_directory(folder, overwrite=True) as partial:
+            (partial / "model").mkdir()
+            (partial / "model/weights").write_text("new", encoding="utf-8")
+
+    with pytest.raises(BlockPilotError, match=r"mine.*would lose"):
+        write()
+    assert path.exists()
+    assert (folder / "model/weights").read_text(encoding="utf-8") == "old"
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_json_to_a_standard_output_that_is_closed_is_one_line(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(BlockPilotError, match="standard output: it is closed"):
+        write_json("-", {})

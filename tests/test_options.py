@@ -71,3 +71,16 @@ def test_values_out_of_bounds_are_refused_in_one_line(values, message):
     with pytest.raises(BlockPilotError) as error:
         Settings(**values)
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize("digits", [400, 1000, 4000])
+def test_numbers_too_large_for_a_float_are_checked(digits):
+    @dataclass
+    class Sizes:
+        limited: int = option(1, minimum=1, maximum=9, help="")
+        free: int = option(1, minimum=1, help="")
+
+    check_options(Sizes(free=10**digits))
+    for values in ({"limited": 10**digits}, {"free": -(10**digits)}):
+        with pytest.raises(BlockPilotError, match="must be at least 1"):
+            check_options(Sizes(**values))

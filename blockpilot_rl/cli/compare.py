@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from blockpilot_rl.cli.flags import json_option
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.results import Comparison
 from blockpilot_rl.experiments.compare import CompareConfig, compare
-from blockpilot_rl.files import check_output, write_json
+from blockpilot_rl.files import check_output, locked, write_json
 from blockpilot_rl.options import option
 from blockpilot_rl.reports.sentences import (
     comparison_values,
@@ -71,7 +72,8 @@ class CompareFlags(CompareConfig):
 def compare_agents(flags: CompareFlags) -> None:
     """Compare, write the files and print the tables.
 
-    The files are written before anything is printed, and already before each further view.
+    The files are written before anything is printed, and already before each further view. If they
+    cannot be written at the end, the tables are printed all the same.
 
     Raises:
         BlockPilotError: If an input is invalid or a file cannot be written.
@@ -79,21 +81,36 @@ def compare_agents(flags: CompareFlags) -> None:
     hyperparams = {} if flags.conf_file is None else read_hyperparams(flags.conf_file)
     for path in (flags.json, flags.report):
         check_output(path)
-    with show_progress(open_messages()) as progress:
-        comparison = compare(
-            flags.sweep,
-            flags,
-            hyperparams=hyperparams,
-            progress=progress,
-            on_result=lambda incomplete: _save(incomplete, flags),
-        )
-    _save(comparison, flags)
-    console = open_console(flags.json)
-    print_comparison(comparison, console)
-    if flags.report is not None:
-        console.print(f"Report: {Path(flags.report) / 'report.html'}", soft_wrap=True)
+    # Of two comparisons with one report, the second is refused.
+    lock = nullcontext() if flags.report is None else locked(Path(flags.report) / "report.html")
+    unsaved: BlockPilotError | None = None
+    with lock:
+        with show_progress(open_messages()) as progress:
+            comparison = compare(
+                flags.sweep,
+                flags,
+                hyperparams=hyperparams,
+                progress=progress,
+                on_result=lambda incomplete: _save_early(incomplete, flags),
+            )
+        try:
+            _save(comparison, flags)
+        except BlockPilotError as error:
+            unsaved = error
     if flags.json == "-":
         write_json("-", comparison_values(comparison))
+    console = open_console(flags.json)
+    print_comparison(comparison, console)
+    if unsaved is not None:
+        raise unsaved
+    if flags.report is not None:
+        console.print(f"Report: {Path(flags.report) / 'report.html'}", soft_wrap=True)
+
+
+def _save_early(comparison: Comparison, flags: CompareFlags) -> None:
+    """Save what is known so far; a failure ends no work, because the end saves again."""
+    with suppress(BlockPilotError):
+        _save(comparison, flags)
 
 
 def _save(comparison: Comparison, flags: CompareFlags) -> None:

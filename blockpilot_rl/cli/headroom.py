@@ -81,6 +81,7 @@ def report_headroom(config: HeadroomConfig) -> None:
         found = _measure_published(config)
         tables = acceptance_tables(found)
     else:
+        _refuse_published_options(config)
         found = measure_headroom(config.sweep, settings=config.settings())
         tables = headroom_tables(found)
     console = open_console(config.json)
@@ -99,6 +100,15 @@ def report_headroom(config: HeadroomConfig) -> None:
         for note in found.notes:
             console.print(f"Note: {note}.", soft_wrap=True)
     console.print(f"Verdict: {headroom_reason(found)}.", style="bold", soft_wrap=True)
+
+
+def _refuse_published_options(config: HeadroomConfig) -> None:
+    """Refuse options that have no effect on a sweep."""
+    for field in dataclasses.fields(config):
+        if field.name in ("default", "window") and getattr(config, field.name) != field.default:
+            raise BlockPilotError(
+                f"--{field.name} is for published results and has no effect on a sweep; drop it"
+            )
 
 
 def _measure_published(config: HeadroomConfig) -> AcceptanceHeadroom:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from blockpilot_rl.evaluation.results import Comparison
 from blockpilot_rl.experiments.compare import CompareConfig, compare
 from blockpilot_rl.experiments.export import ExportedPolicy, export_policy
 from blockpilot_rl.experiments.training import TrainAgentConfig, TrainedRun, train_agent
-from blockpilot_rl.files import check_output, write_json
+from blockpilot_rl.files import check_output, locked, write_json
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.options import check_options, option
 from blockpilot_rl.policies.policy import BlockSizePolicy
@@ -35,7 +36,7 @@ class QuickstartConfig:
     prompts: int = option(
         8, minimum=1, help="test prompts to decode plainly, with fixed sizes and with the policy"
     )
-    max_new_tokens: int = option(64, minimum=1, help="largest number of new tokens of each text")
+    max_new_tokens: int = option(64, minimum=2, help="largest number of new tokens of each text")
     seeds: int = option(2, minimum=1, help="number of seeds of the comparison")
     out: str = option("quickstart", metavar="DIR", help="folder of the report and the policy")
 
@@ -117,9 +118,10 @@ def run_quickstart(
     on_stage("export", exported)
 
     on_stage("compare", None)
-    comparison = compare(None, CompareConfig(seeds=config.seeds), progress=progress)
-    write_json(out / "compare.json", comparison_values(comparison))
-    report = write_report(comparison, out)
+    with locked(out / "report.html"):
+        comparison = compare(None, CompareConfig(seeds=config.seeds), progress=progress)
+        write_json(out / "compare.json", comparison_values(comparison))
+        report = write_report(comparison, out)
     on_stage("compare", comparison)
 
     on_stage("decode", None)
@@ -185,12 +187,17 @@ def _summarise(
         families=families,
         block_sizes=[item.block_sizes[-1] for item in items],
         tokens_per_second=speed,
-        acceptance_length=emitted / passes,
-        speedup=speed / plain,
+        acceptance_length=_ratio(emitted, passes),
+        speedup=_ratio(speed, plain),
     )
 
 
 def _tokens_per_second(items: Sequence[Generation]) -> float:
     """Pooled speed after prefill. In bfloat16 the ways may differ in text and so in length."""
     emitted = sum(len(item.tokens) - 1 for item in items)
-    return emitted / sum(item.decode_seconds for item in items)
+    return _ratio(emitted, sum(item.decode_seconds for item in items))
+
+
+def _ratio(value: float, base: float) -> float:
+    """Divide; NaN if every text ended with its first token, which leaves nothing to measure."""
+    return value / base if base else math.nan

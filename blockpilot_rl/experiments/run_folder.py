@@ -144,6 +144,24 @@ def save_checkpoint(folder: Path, agent: Any, monitor: Monitor, until: int) -> N
         write_json(partial / PROGRESS_FILE, {"until": until, **_evaluations(monitor)})
 
 
+def remove_checkpoint(folder: Path) -> None:
+    """Remove the checkpoint of a finished run. Files of others stay, with their folders.
+
+    Args:
+        folder: The run folder, which holds the files of the finished agent.
+    """
+    checkpoint = folder / CHECKPOINT_FOLDER
+    for path in sorted(checkpoint.rglob("*"), reverse=True):
+        name = path.relative_to(checkpoint)
+        if path.is_dir() and not path.is_symlink():
+            if not any(path.iterdir()):
+                path.rmdir()
+        elif name == Path(PROGRESS_FILE) or (folder / name).is_file():
+            path.unlink()
+    if checkpoint.is_dir() and not any(checkpoint.iterdir()):
+        checkpoint.rmdir()
+
+
 def read_progress(folder: Path, monitor: Monitor) -> int:
     """Read the evaluations of a run's checkpoint into a monitor.
 

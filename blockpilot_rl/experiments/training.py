@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from blockpilot_rl.experiments.run_folder import (
     read_arguments,
     read_progress,
     read_provenance,
+    remove_checkpoint,
     save_checkpoint,
     write_arguments,
     write_evaluations,
@@ -245,6 +245,7 @@ def tune_agent(
     report = progress or no_progress
     agent, sweep, config = _prepare(sweep, config)
     rows = _select(sweep, config, agent)
+    check_output(Path(config.log_folder) / config.algo / "optimize")
     tuned = tune(
         config.algo,
         rows.train,
@@ -350,7 +351,7 @@ def _train(
         )
     write_evaluations(folder, monitor)
     agent.save(folder)
-    shutil.rmtree(folder / CHECKPOINT_FOLDER, ignore_errors=True)
+    remove_checkpoint(folder)
     assert monitor.result is not None
     return TrainedRun(folder, agent, monitor.result, monitor.notes, rows.note)
 

@@ -11,7 +11,7 @@ from torch.utils.tensorboard import SummaryWriter
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.forward import target_forward
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.files import atomic_directory, write_json, writing
+from blockpilot_rl.files import atomic_directory, locked, write_json, writing
 from blockpilot_rl.models.drafter import DFlashDraftModel
 from blockpilot_rl.models.fit import check_layer_ids, check_mask_token
 from blockpilot_rl.models.pairs import Pair, load_pair
@@ -133,9 +133,19 @@ def train_drafter(
 
     Raises:
         BlockPilotError: If the target, the initial drafter or the output folder is not usable, or
-            training diverges.
+            training diverges, or another process trains in the output folder.
     """
     progress = progress or no_progress
+    if config.part[1] > 1:
+        return _train_drafter(config, progress)
+    with locked(config.out):
+        return _train_drafter(config, progress)
+
+
+def _train_drafter(
+    config: DrafterTrainingConfig, progress: ProgressCallback
+) -> DrafterTrainingResult:
+    """Train a drafter, or answer a part of its corpus."""
     pair = load_pair(config.target, None, config.dtype, config.device, with_drafter=False)
     if config.block_size + config.max_new_tokens >= pair.max_length:
         raise BlockPilotError(

@@ -4,6 +4,8 @@ import json
 import sys
 
 import pytest
+from optuna.exceptions import StorageInternalError
+from optuna.storages import RDBStorage
 
 from blockpilot_rl.agents import ALGORITHMS, make_agent, tuning
 from blockpilot_rl.agents.hyperparameters import to_dict
@@ -190,3 +192,18 @@ def test_a_search_in_which_every_trial_diverges_is_one_line(tables, algorithm):
     steps = {"epochs": 2} if algorithm != "ppo" else {"n_timesteps": 8192, "eval_freq": 4096}
     with pytest.raises(BlockPilotError, match="training diverged in all of them"):
         search(tables, algorithm, {**steps, "learning_rate": 1e30}, n_trials=2)
+
+
+@pytest.mark.parametrize(
+    "failing", ["set_trial_user_attr", "create_new_trial", "set_study_user_attr"]
+)
+def test_a_failing_database_is_one_line(tables, tmp_path, monkeypatch, failing):
+    """As on a full disk, or while another process holds its lock."""
+
+    def fail(*_, **__):
+        raise StorageInternalError("an exception of the database") from OSError("disk is full")
+
+    monkeypatch.setattr(RDBStorage, failing, fail)
+    config = TuningConfig(n_trials=2, storage=f"sqlite:///{tmp_path}/study.db", study_name="s")
+    with pytest.raises(BlockPilotError, match=r"study.db \(disk is full\); finished trials"):
+        tune("ridge-regression", *tables, config, seed=0, state_groups=("prompt",), fixed={})

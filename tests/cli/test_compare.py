@@ -16,9 +16,12 @@ import numpy as np
 import pytest
 
 from blockpilot_rl.agents import make_agent
+from blockpilot_rl.cli import compare as compare_command
 from blockpilot_rl.cli.compare import main
+from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.experiments.curves import MIN_COUNT
 from blockpilot_rl.experiments.seeds import Trainer
+from blockpilot_rl.files import locked
 from tests.evaluation.replicates import joined, mixed, replicated
 from tests.synthetic import ARMS, synthetic_table
 
@@ -499,3 +502,42 @@ def test_a_signal_leaves_no_processes_and_no_files(sweep, tmp_path, number, code
     assert not list(out.rglob("*.*"))
     if number != signal.SIGKILL:
         assert not list(temporary.glob("blockpilot-*"))
+
+
+QUICK = ("--algos", "ridge-regression", "--seeds", "1", "--jobs", "1")
+
+
+def test_json_on_standard_output_comes_before_tables_that_cannot_be_printed(
+    sweep, capsys, monkeypatch
+):
+    def fail(*_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(compare_command, "print_comparison", fail)
+    assert main(["--sweep", sweep, *QUICK, "--json"]) == 141
+    assert "agents" in json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("blocked", ["json", "report", "both"])
+def test_results_that_cannot_be_saved_are_printed(blocked, sweep, capsys, tmp_path, monkeypatch):
+    """As when the disk fills up while agents are trained."""
+
+    def fail(*_):
+        raise BlockPilotError("cannot write it: No space left on device")
+
+    if blocked != "report":
+        monkeypatch.setattr(compare_command, "write_json", fail)
+    if blocked != "json":
+        monkeypatch.setattr("blockpilot_rl.reports.report.write_report", fail)
+    paths = ["--json", str(tmp_path / "a.json"), "--report", str(tmp_path / "report")]
+    assert main(["--sweep", sweep, *QUICK, *paths]) == 2
+    out, err = capsys.readouterr()
+    assert "Verdict" in out
+    assert err.splitlines()[-1] == "error: cannot write it: No space left on device"
+
+
+def test_of_two_comparisons_with_one_report_the_second_is_refused(sweep, capsys, tmp_path):
+    report = tmp_path / "report"
+    with locked(report / "report.html"):
+        assert main(["--sweep", sweep, *QUICK, "--report", str(report)]) == 2
+    assert "another process is writing" in capsys.readouterr().err

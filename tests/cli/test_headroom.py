@@ -165,3 +165,9 @@ def test_a_mixed_sweep_is_judged_on_its_greedy_rows(tmp_path, capsys):
     assert values["rows"] == values["prompts"] + values["oracle_crossfit"]["rows"]
     assert "greedy rows of" not in err
     assert "oracle cross-fitted on other samples" in err
+
+
+@pytest.mark.parametrize("flag", ["--default=8", "--default=-1", "--window=0", "--window=99999999"])
+def test_options_of_published_results_are_refused_for_a_sweep(flag, sweep, capsys):
+    assert main([str(sweep), flag]) == 2
+    assert "has no effect on a sweep; drop it" in capsys.readouterr().err

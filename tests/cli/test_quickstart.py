@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
 from blockpilot_rl.cli.quickstart import main
+from blockpilot_rl.experiments.quickstart import _ratio
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import Sweep
 
@@ -31,3 +33,9 @@ def test_all_stages(tmp_path, capsys):
     assert (out / "logs/ppo/BlockSize-v0_1/agent.json").is_file()
     assert (out / "report.html").stat().st_size > 10_000
     assert json.loads((out / "compare.json").read_text(encoding="utf-8"))["verdict"]["reason"]
+
+
+@pytest.mark.parametrize(("value", "base"), [(0, 0), (0.0, 0.0), (3, 0)])
+def test_texts_with_nothing_to_measure_give_no_number(value, base):
+    assert math.isnan(_ratio(value, base))
+    assert _ratio(value, 2) == value / 2

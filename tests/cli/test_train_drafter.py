@@ -12,6 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from blockpilot_rl.cli.train_drafter import main
 from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.files import locked
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.prompts import builtin_suite
 from blockpilot_rl.training import DrafterTrainingConfig, train_drafter
@@ -342,3 +343,12 @@ def test_a_disk_that_is_full_or_read_only_is_one_line_and_leaves_no_drafter(
     assert not [path for path in out.rglob(".*")]
     monkeypatch.undo()
     assert train(target, out) == 0
+
+
+def test_a_second_process_does_not_train_in_the_same_folder(target, finished, tmp_path, capsys):
+    out = shutil.copytree(finished, tmp_path / "run")
+    with locked(out):
+        assert train(target, out) == 2
+    assert "another process is writing" in capsys.readouterr().err
+    assert train(target, out) == 0
+    assert_same(weights(out), weights(finished))

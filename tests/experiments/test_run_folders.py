@@ -21,8 +21,15 @@ import torch
 
 from blockpilot_rl.agents import load_agent
 from blockpilot_rl.agents.training_loop import TRAINING_FILE
+from blockpilot_rl.agents.tuning import TuningConfig
 from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.experiments import training
 from blockpilot_rl.experiments.export import export_policy
+from blockpilot_rl.experiments.run_folder import (
+    CHECKPOINT_FOLDER,
+    PROGRESS_FILE,
+    remove_checkpoint,
+)
 from blockpilot_rl.experiments.training import TrainAgentConfig, train_agent
 from blockpilot_rl.files import read_json
 from tests.agents.quick import BRIEF
@@ -359,3 +366,33 @@ def test_a_file_of_a_run_given_for_its_folder_is_one_helpful_line(name, sweep, t
     ):
         with pytest.raises(BlockPilotError, match=f"is a file; name its run folder, {run}"):
             call()
+
+
+@pytest.mark.parametrize("foreign", ["mine.txt", "model/mine.txt", "mine/a.txt"])
+def test_files_of_others_in_a_checkpoint_stay(foreign, tmp_path):
+    for name in ("agent.json", "model/config.json"):
+        for folder in (tmp_path, tmp_path / CHECKPOINT_FOLDER):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text("{}", encoding="utf-8")
+    checkpoint = tmp_path / CHECKPOINT_FOLDER
+    (checkpoint / PROGRESS_FILE).write_text("{}", encoding="utf-8")
+    (checkpoint / foreign).parent.mkdir(exist_ok=True)
+    (checkpoint / foreign).write_text("mine", encoding="utf-8")
+    remove_checkpoint(tmp_path)
+    assert [path for path in checkpoint.rglob("*") if path.is_file()] == [checkpoint / foreign]
+    (checkpoint / foreign).unlink()
+    remove_checkpoint(tmp_path)
+    assert not list(checkpoint.rglob("*.txt"))
+    assert (tmp_path / "model/config.json").exists()
+
+
+@pytest.mark.parametrize("blocked", ["logs", "logs/supervised", "above/logs"])
+def test_a_search_checks_its_output_before_the_work(blocked, sweep, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "tune", lambda *_, **__: pytest.fail("searched"))
+    file = tmp_path / (blocked if blocked != "above/logs" else "above")
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("", encoding="utf-8")
+    logs = tmp_path / ("above/logs" if blocked.startswith("above") else "logs")
+    config = TrainAgentConfig(algo="supervised", log_folder=str(logs))
+    with pytest.raises(BlockPilotError, match="cannot"):
+        training.tune_agent(sweep, config, TuningConfig(n_trials=1))
