@@ -305,6 +305,11 @@ class _Parser(ArgumentParser):
             action.required = False
         values = _load_yaml(path)
         for key in [key for key in values if key in self.renamed]:
+            if self.renamed[key] in values:
+                raise BlockPilotError(
+                    f"{path}: {key} is now called {self.renamed[key]}, which the file has too; "
+                    "keep one of them"
+                )
             _notice(f"{path}: {key} is now called {self.renamed[key]}")
             values[self.renamed[key]] = values.pop(key)
         for key, value in values.items():
@@ -464,6 +469,19 @@ def _describe(error: ArgumentError) -> str:
 
 class _Loader(yaml.BaseLoader):
     """Keeps scalars as text, so that `no` and `1e-3` mean the same as on the command line."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Refuse a key that comes twice, of which YAML takes the last one silently."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} comes twice", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
 
 
 _NULL = "tag:yaml.org,2002:null"

@@ -375,3 +375,21 @@ def test_assignments_hold_what_can_be_recorded(text):
     with pytest.raises(BlockPilotError, match=r"--template day:.* has no JSON counterpart"):
         assignments([f"day:{text}"], "--template")
     assert assignments(["day:'2020-01-01'"], "--template") == {"day": "2020-01-01"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("features: a\nstate_groups: b\n", "features is now called state_groups, which the file"),
+        ("state_groups: b\nfeatures: b\n", "features is now called state_groups, which the file"),
+        ("preserve: true\nkeep: false\n", "preserve is now called keep, which the file"),
+        ("retain: true\npreserve: false\n", "preserve is now called keep, which the file"),
+        ("rate: 1\nrate: 2\n", "the key 'rate' comes twice"),
+        ("rate: 1\nalgo: ppo\nrate: 1\n", "the key 'rate' comes twice"),
+    ],
+)
+def test_a_key_that_comes_twice_is_refused(text, message, tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(BlockPilotError, match=message):
+        parse(Record, ["--config", str(file)])
