@@ -256,9 +256,13 @@ def _storage_errors(config: TuningConfig) -> Iterator[None]:
     """Turn errors of the database, such as a full disk or another process's lock, into one line."""
     try:
         yield
-    except _optuna().exceptions.StorageInternalError as error:
+    except Exception as error:
+        # Optuna raises an AssertionError if a trial's end cannot be stored.
+        failure = error.__context__ if isinstance(error, AssertionError) else error
+        if not isinstance(failure, _optuna().exceptions.StorageInternalError):
+            raise
         # The error of the database itself, without the SQL that SQLAlchemy adds.
-        cause = getattr(error.__cause__, "orig", None) or error.__cause__ or error
+        cause = getattr(failure.__cause__, "orig", None) or failure.__cause__ or failure
         raise BlockPilotError(
             f"the study cannot be kept in --storage {config.storage} ({one_line(cause)}); "
             "finished trials are kept; free some space or wait for other processes, and run the "

@@ -18,7 +18,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from blockpilot_rl.cli.flags import parse
-from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.progress import ProgressCallback
 
 if TYPE_CHECKING:
@@ -101,6 +101,8 @@ def guarded(call: Callable[[], int | None]) -> int:
         code = _fail("interrupted", INTERRUPTED)
     except MemoryError:
         code = _fail("error: out of memory; use fewer prompts or a smaller model", INPUT_ERROR)
+    except OverflowError as error:
+        code = _fail(f"error: a number is too large ({one_line(error)})", INPUT_ERROR)
     except (BlockPilotError, OSError) as error:
         code = _fail(f"error: {' '.join(str(error).split())}", INPUT_ERROR)
     finally:

@@ -19,7 +19,7 @@ from blockpilot_rl.agents import (
     make_agent,
 )
 from blockpilot_rl.agents.hyperparameters import read_yaml, resolve_alias, to_dict
-from blockpilot_rl.agents.tuning import Tuned, TuningConfig, tune
+from blockpilot_rl.agents.tuning import Tuned, TuningConfig, search_space, tune
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
 from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.experiments.run_folder import (
@@ -245,6 +245,7 @@ def tune_agent(
     report = progress or no_progress
     agent, sweep, config = _prepare(sweep, config)
     rows = _select(sweep, config, agent)
+    search_space(config.algo)
     check_output(Path(config.log_folder) / config.algo / "optimize")
     tuned = tune(
         config.algo,

@@ -195,7 +195,7 @@ def test_a_search_in_which_every_trial_diverges_is_one_line(tables, algorithm):
 
 
 @pytest.mark.parametrize(
-    "failing", ["set_trial_user_attr", "create_new_trial", "set_study_user_attr"]
+    "failing", ["set_trial_user_attr", "set_trial_state_values", "set_study_user_attr"]
 )
 def test_a_failing_database_is_one_line(tables, tmp_path, monkeypatch, failing):
     """As on a full disk, or while another process holds its lock."""
@@ -204,6 +204,6 @@ def test_a_failing_database_is_one_line(tables, tmp_path, monkeypatch, failing):
         raise StorageInternalError("an exception of the database") from OSError("disk is full")
 
     monkeypatch.setattr(RDBStorage, failing, fail)
-    config = TuningConfig(n_trials=2, storage=f"sqlite:///{tmp_path}/study.db", study_name="s")
+    storage = f"sqlite:///{tmp_path}/study.db"
     with pytest.raises(BlockPilotError, match=r"study.db \(disk is full\); finished trials"):
-        tune("ridge-regression", *tables, config, seed=0, state_groups=("prompt",), fixed={})
+        search(tables, n_trials=2, storage=storage, study_name="s")

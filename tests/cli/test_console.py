@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from blockpilot_rl.cli import console
-from blockpilot_rl.cli.console import command, open_messages, run, show_progress
+from blockpilot_rl.cli.console import command, guarded, open_messages, run, show_progress
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import write_json
 from blockpilot_rl.options import option
@@ -214,3 +214,9 @@ def test_json_of_run_is_readable(tmp_path):
 
     assert run(main, Decode, ["--json", str(target)]) == 0
     assert json.loads(target.read_text(encoding="utf-8")) == {"block_size": 16}
+
+
+@pytest.mark.parametrize("call", [lambda: range(10**20).__len__(), lambda: 0.5 * 10**400])
+def test_numbers_too_large_for_a_library_are_one_line(call, capsys):
+    assert guarded(call) == 2
+    assert capsys.readouterr().err.startswith("error: a number is too large (")

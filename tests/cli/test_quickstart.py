@@ -11,10 +11,10 @@ from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import Sweep
 
 
-@pytest.mark.parametrize("flag", ["--prompts", "--max-new-tokens", "--seeds"])
-def test_numbers_must_be_positive(flag, tmp_path, capsys):
-    assert main([flag, "0", "--out", str(tmp_path / "out")]) == 2
-    assert f"{flag} must be at least 1" in capsys.readouterr().err
+@pytest.mark.parametrize(("flag", "least"), [("prompts", 1), ("max-new-tokens", 2), ("seeds", 1)])
+def test_numbers_must_be_positive(flag, least, tmp_path, capsys):
+    assert main([f"--{flag}", str(least - 1), "--out", str(tmp_path / "out")]) == 2
+    assert f"--{flag} must be at least {least}" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
