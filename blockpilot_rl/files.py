@@ -40,6 +40,11 @@ _WRITE_ERRORS = re.compile(r"\(os error (\d+)\)|PytorchStreamWriter|inline_conta
 logger = logging.getLogger(__name__)
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error is a lack of memory, which torch reports as a `RuntimeError`."""
+    return isinstance(error, MemoryError) or bool(_MEMORY_ERRORS.search(str(error)))
+
+
 @contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[None]:
     """Turn errors of writing a file or folder into one line that names it.
@@ -332,7 +337,7 @@ def _in_words(value: Any) -> str:
 def _write_error(error: Exception, path: str | os.PathLike[str]) -> str | None:
     """Describe an error of writing `path` and its remedy; None if the error is something else."""
     message = str(error)
-    if isinstance(error, MemoryError) or _MEMORY_ERRORS.search(message):
+    if is_out_of_memory(error):
         return f"out of memory ({one_line(error)}); free memory or use smaller batches"
     found = _WRITE_ERRORS.search(message)
     if isinstance(error, OSError):

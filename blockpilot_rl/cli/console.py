@@ -19,6 +19,7 @@ from rich.table import Table
 
 from blockpilot_rl.cli.flags import parse
 from blockpilot_rl.errors import BlockPilotError, one_line
+from blockpilot_rl.files import is_out_of_memory
 from blockpilot_rl.progress import ProgressCallback
 
 if TYPE_CHECKING:
@@ -99,7 +100,9 @@ def guarded(call: Callable[[], int | None]) -> int:
         code = PIPE_CLOSED
     except KeyboardInterrupt:
         code = _fail("interrupted", INTERRUPTED)
-    except MemoryError:
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
         code = _fail("error: out of memory; use fewer prompts or a smaller model", INPUT_ERROR)
     except OverflowError as error:
         code = _fail(f"error: a number is too large ({one_line(error)})", INPUT_ERROR)

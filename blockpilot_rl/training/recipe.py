@@ -41,9 +41,12 @@ class RecipeConfig:
     """
 
     steps: int = option(1800, help="optimiser steps; the learning rate decays over them", minimum=1)
-    sequences: int = option(8, help="sequences per step", minimum=1)
+    sequences: int = option(8, help="sequences per step", minimum=1, maximum=65536)
     queries: int = option(
-        256, help="positions to denoise per sequence and step, anchors included", minimum=1
+        256,
+        help="positions to denoise per sequence and step, anchors included",
+        minimum=1,
+        maximum=65536,
     )
     block_sizes: tuple[int, ...] = option(
         (16, 8, 4, 8, 16, 8),
@@ -61,7 +64,7 @@ class RecipeConfig:
     gamma: float = option(
         4.0, help="decay length of the position weights, in positions", above=0, below=math.inf
     )
-    layers: int | None = option(None, help="drafter layers (default: 3)", minimum=1)
+    layers: int | None = option(None, help="drafter layers (default: 3)", minimum=1, maximum=1024)
     target_layer_ids: tuple[int, ...] | None = option(
         None, help="0-based target layers to read (default: 1,9,18,27)"
     )
@@ -72,6 +75,7 @@ class RecipeConfig:
         0,
         help="rank of a head that corrects each draft by the token before it; 0 adds none",
         minimum=0,
+        maximum=65536,
     )
     init: str | None = option(
         None,

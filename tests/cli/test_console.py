@@ -220,3 +220,26 @@ def test_json_of_run_is_readable(tmp_path):
 def test_numbers_too_large_for_a_library_are_one_line(call, capsys):
     assert guarded(call) == 2
     assert capsys.readouterr().err.startswith("error: a number is too large (")
+
+
+def _raise(error):
+    raise error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
+        RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB"),
+        RuntimeError("not enough memory: you tried to allocate 8 bytes"),
+    ],
+)
+def test_a_lack_of_memory_is_one_line(error, capsys):
+    assert guarded(lambda: _raise(error)) == 2
+    assert capsys.readouterr().err.startswith("error: out of memory;")
+
+
+def test_other_runtime_errors_pass_through():
+    with pytest.raises(RuntimeError, match="shapes"):
+        guarded(lambda: _raise(RuntimeError("shapes do not match")))

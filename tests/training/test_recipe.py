@@ -401,6 +401,8 @@ def test_answers_of_one_token_are_left_out(pair, texts):
         ({"learning_rate": math.inf}, "learning_rate must be above 0 and below inf, got inf"),
         ({"learning_rate": math.nan}, "learning_rate must be above 0 and below inf, got nan"),
         ({"seed": -1}, "seed must be at least 0"),
+        ({"queries": 10**20}, "queries must be at least 1 and at most 65536"),
+        ({"correction_rank": 10**10}, "correction_rank must be at least 0 and at most 65536"),
         ({"learning_rate": -1.0}, "learning_rate must be above 0"),
         ({"gamma": 0.0}, "gamma must be above 0"),
         ({"checkpoint_every": 0}, "checkpoint_every must be at least 1"),
