@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from itertools import product
@@ -390,6 +390,14 @@ def describe_device(device: torch.device) -> str:
     return f"{cpu}, {torch.get_num_threads()} threads"
 
 
+def _field(values: Any, name: str, convert: Callable[[Any], float]) -> float:
+    """Convert one value of a JSON object; an error names the value."""
+    try:
+        return convert(values[name])
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
 def _read_check(values: Any) -> dict[str, Any]:
     """Read the values of `Check.to_dict` from JSON, where the interval of one decode is null.
 
@@ -402,8 +410,8 @@ def _read_check(values: Any) -> dict[str, Any]:
         numbers = ["median_error", "bias", "temperature"]
         if "unadjusted_error" in values:  # absent in calibrations of early versions
             numbers.append("unadjusted_error")
-        read |= {name: number(values[name]) for name in numbers}
-        read |= {name: whole_number(values[name]) for name in ("pairs", "untimed")}
+        read |= {name: _field(values, name, number) for name in numbers}
+        read |= {name: _field(values, name, whole_number) for name in ("pairs", "untimed")}
         for index, item in enumerate(values.get("decodes", [])):
             times = [number(item[name]) for name in ("predicted", "measured")]
             if whole_number(item["tokens"]) < 1 or not possible_seconds(times).all():

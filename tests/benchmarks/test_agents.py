@@ -84,7 +84,7 @@ def test_the_record(sweep, tmp_path):
     [
         (["--width", "0"], "--width must be positive"),
         (["--decisions", "1"], "--decisions at least 2"),
-        (["--algos", "oracle"], "'oracle' is no agent that can be deployed"),
+        (["--algos", "oracle"], "'oracle' is not an agent that can be deployed"),
     ],
 )
 def test_bad_flags(capsys, words, message):

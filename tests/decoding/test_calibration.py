@@ -199,7 +199,7 @@ def test_invalid_calibrations_are_refused(tmp_path):
 
 
 DECODE = dataclasses.asdict(Decoded(2, 10, 20, 0.9, 1.0, 1.0))
-CHECK = Check((Decoded(2, 10, 20, 0.9, 1.0, 1.0),)).to_dict()
+CHECK = Check((Decoded(2, 10, 20, 0.9, 1.0, 1.0),)).to_dict() | {"interval": [None, None]}
 
 
 @pytest.mark.parametrize(
@@ -221,8 +221,8 @@ CHECK = Check((Decoded(2, 10, 20, 0.9, 1.0, 1.0),)).to_dict()
         ({"medians": {"verify": -1.0}}, "medians.verify has a number that is not a time"),
         ({"medians": {"draft": math.inf}}, "medians.draft has a number that is not a time"),
         ({"latency": {"medians": {"contexts": [0, 8]}}}, "medians needs contexts"),
-        ({"check": CHECK | {"median_error": math.nan}}, "median_error is not a finite number"),
-        ({"check": CHECK | {"bias": math.inf}}, "bias is not a finite number"),
+        ({"check": CHECK | {"median_error": math.nan}}, "median_error: NaN is not a finite number"),
+        ({"check": CHECK | {"bias": math.inf}}, "bias: Infinity is not a finite number"),
         ({"check": CHECK | {"decodes": [{**DECODE, "tokens": 0}]}}, "decode 0 has no tokens"),
         ({"check": CHECK | {"decodes": [{**DECODE, "measured": 0.0}]}}, "an impossible time"),
         ({"check": CHECK | {"decodes": [{**DECODE, "predicted": 1e-320}]}}, "an impossible time"),
