@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import re
 import textwrap
 from collections.abc import Iterable
+
+_MEMORY_ERRORS = re.compile(r"(can't|cannot) allocate memory|not enough memory|out of memory", re.I)
 
 
 class BlockPilotError(ValueError):
@@ -40,3 +43,8 @@ def one_line(error: BaseException) -> str:
     """
     message = " ".join(str(error).split())
     return textwrap.shorten(message, 200, placeholder=" …") or type(error).__name__
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error is a lack of memory, which torch reports as a `RuntimeError`."""
+    return isinstance(error, MemoryError) or bool(_MEMORY_ERRORS.search(str(error)))

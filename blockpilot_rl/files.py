@@ -23,7 +23,7 @@ from typing import Any, get_origin, get_type_hints
 
 import numpy as np
 
-from blockpilot_rl.errors import BlockPilotError, one_line
+from blockpilot_rl.errors import BlockPilotError, is_out_of_memory, one_line
 
 _JSON_KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
     int: ((int,), "a whole number"),
@@ -33,16 +33,10 @@ _JSON_KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
 }
 _LONGEST_NAME = 255
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_MEMORY_ERRORS = re.compile(r"(can't|cannot) allocate memory|not enough memory|out of memory", re.I)
 # Errors of safetensors, tokenizers and torch, which have classes of their own or none.
 _WRITE_ERRORS = re.compile(r"\(os error (\d+)\)|PytorchStreamWriter|inline_container", re.I)
 
 logger = logging.getLogger(__name__)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error is a lack of memory, which torch reports as a `RuntimeError`."""
-    return isinstance(error, MemoryError) or bool(_MEMORY_ERRORS.search(str(error)))
 
 
 @contextmanager

@@ -18,8 +18,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from blockpilot_rl.cli.flags import parse
-from blockpilot_rl.errors import BlockPilotError, one_line
-from blockpilot_rl.files import is_out_of_memory
+from blockpilot_rl.errors import BlockPilotError, is_out_of_memory, one_line
 from blockpilot_rl.progress import ProgressCallback
 
 if TYPE_CHECKING:

@@ -265,7 +265,7 @@ def test_other_options_in_the_same_folder_are_refused(
         ({"mask_token_id": "64"}, "64 is outside the target's vocabulary"),
         ({"mask_token_id": "1"}, "1 is the target's pad_token_id"),
         ({"steps": "0"}, "steps must be at least 1, got 0"),
-        ({"layers": "0"}, "layers must be at least 1, got 0"),
+        ({"layers": "0"}, "layers must be at least 1 and at most 1024, got 0"),
         ({"queries": "2"}, "queries 2 must be at least the largest block size, 4"),
         ({"report_prompts": "0"}, "--report-prompts must be at least 1"),
         ({"max_new_tokens": "1"}, "--max-new-tokens must be at least 2"),
