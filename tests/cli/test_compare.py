@@ -499,8 +499,11 @@ def test_a_signal_leaves_no_processes_and_no_files(sweep, tmp_path, number, code
     while processes_with(str(temporary)):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    assert not list(out.rglob("*.*"))
-    if number != signal.SIGKILL:
+    left = {path.name for path in out.rglob("*.*")}
+    if number == signal.SIGKILL:
+        assert left <= {".report.html.lock"}  # it locks nothing once its process has ended
+    else:
+        assert not left
         assert not list(temporary.glob("blockpilot-*"))
 
 
