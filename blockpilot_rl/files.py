@@ -147,7 +147,7 @@ def locked(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator[None
     """Lock an output, so that no second process works on it at the same time.
 
     The lock is a file `.NAME.lock` next to the output, held by the operating system: it is
-    released when the process ends for any reason. A lock file that a killed process leaves behind
+    released when the process ends for any reason. A killed process leaves its lock file, which then
     locks nothing.
 
     Args:
@@ -458,7 +458,7 @@ def _acquire(lock: Path, wait: bool) -> int | None:
         if not _lock(descriptor, wait):
             os.close(descriptor)
             return None
-        # Whoever held the lock may have removed its file in between.
+        # The process that held the lock may have removed the file before this one locked it.
         if os.fstat(descriptor).st_nlink:
             return descriptor
         os.close(descriptor)

@@ -97,6 +97,25 @@ def check_options(config: Any) -> None:
                 _refuse_choice(field.name, item, choices)
 
 
+def changed_options(config: Any) -> tuple[str, ...]:
+    """Return the names of the options whose values are not their defaults.
+
+    Args:
+        config: An instance of a dataclass. A required option always counts as changed.
+    """
+    return tuple(
+        field.name
+        for field in dataclasses.fields(config)
+        if getattr(config, field.name) != _default(field)
+    )
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return field.default
+
+
 def _refuse_choice(name: str, value: Any, choices: Sequence[Any]) -> NoReturn:
     names = [str(choice) for choice in choices]
     raise BlockPilotError(

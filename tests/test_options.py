@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.options import check_options, option
+from blockpilot_rl.options import changed_options, check_options, option
 
 
 @dataclass(frozen=True)
@@ -84,3 +84,24 @@ def test_numbers_too_large_for_a_float_are_checked(digits):
     for values in ({"limited": 10**digits}, {"free": -(10**digits)}):
         with pytest.raises(BlockPilotError, match="must be at least 1"):
             check_options(Sizes(**values))
+
+
+@dataclass(frozen=True)
+class Changing:
+    out: str = option(help="required")
+    size: int = option(8, help="size")
+    names: list[str] = option(default_factory=list, help="names")
+    level: float | None = option(None, help="level")
+
+
+@pytest.mark.parametrize(
+    ("values", "changed"),
+    [
+        ({}, ("out",)),
+        ({"size": 8, "names": [], "level": None}, ("out",)),
+        ({"level": 0.0, "size": 4}, ("out", "size", "level")),
+        ({"names": ["a"]}, ("out", "names")),
+    ],
+)
+def test_changed_options_are_named_in_order(values, changed):
+    assert changed_options(Changing("x", **values)) == changed

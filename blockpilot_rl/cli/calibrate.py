@@ -24,7 +24,7 @@ from blockpilot_rl.decoding.latency import DEFAULT_ARMS
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import check_output
 from blockpilot_rl.models.pairs import load_pair, parse_dtype
-from blockpilot_rl.options import option
+from blockpilot_rl.options import changed_options, option
 from blockpilot_rl.progress import ProgressCallback
 from blockpilot_rl.reports.calibration_tables import calibration_table, describe_calibration
 from blockpilot_rl.sweeps.reprice import reprice_folder
@@ -89,14 +89,12 @@ class CalibrateConfig(PromptFlags, CalibrationConfig):
             raise BlockPilotError("--profile re-prices a sweep; name one with --sweep")
         if self.profile is not None and self.check:
             raise BlockPilotError("--check decodes with the pair that it measures; drop --profile")
-        for field in fields(self):
-            if getattr(self, field.name) == field.default:
-                continue
-            if field.name in CHECK_FLAGS and not self.check:
-                raise BlockPilotError(f"{field.name} only affects the check; add --check N")
-            if field.name in MEASURING_FLAGS and self.profile is not None:
+        for name in changed_options(self):
+            if name in CHECK_FLAGS and not self.check:
+                raise BlockPilotError(f"{name} only affects the check; add --check N")
+            if name in MEASURING_FLAGS and self.profile is not None:
                 raise BlockPilotError(
-                    f"{field.name} only affects a measurement; drop it, or drop --profile"
+                    f"{name} only affects a measurement; drop it, or drop --profile"
                 )
         out = Path(self.out)
         if self.sweep is None and out.is_dir():

@@ -16,7 +16,7 @@ from blockpilot_rl.cli.prompt_flags import LabelledPromptFlags
 from blockpilot_rl.decoding.acceptance import acceptance_warnings
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import Pair, load_pair
-from blockpilot_rl.options import option
+from blockpilot_rl.options import changed_options, option
 from blockpilot_rl.progress import ProgressCallback
 from blockpilot_rl.prompts import BadLine, Prompt, UnusedTurns
 from blockpilot_rl.sweeps.merge import merge_sweeps
@@ -68,19 +68,11 @@ class CollectSweepConfig(LabelledPromptFlags, RecordingConfig):
         if self.part[1] > 1 and self.engine == "ray":
             raise BlockPilotError("engine ray distributes the work itself; drop --part")
         if self.merge:
-            for field in dataclasses.fields(self):
-                given = getattr(self, field.name) != default_of(field)
-                if given and field.name not in ("out", "merge"):
+            for name in changed_options(self):
+                if name not in ("out", "merge"):
                     raise BlockPilotError(
-                        f"{field.name} has no effect with --merge, which records nothing; drop it"
+                        f"{name} has no effect with --merge, which records nothing; drop it"
                     )
-
-
-def default_of(field: dataclasses.Field[Any]) -> Any:
-    """The default value of a field of a config."""
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return field.default
 
 
 def collect_sweep(config: CollectSweepConfig) -> None:

@@ -19,7 +19,7 @@ from blockpilot_rl.headroom.published import (
     acceptance_headroom,
 )
 from blockpilot_rl.headroom.results import Headroom
-from blockpilot_rl.options import option
+from blockpilot_rl.options import changed_options, option
 from blockpilot_rl.provenance import provenance
 from blockpilot_rl.reports.headroom import (
     acceptance_tables,
@@ -104,10 +104,10 @@ def report_headroom(config: HeadroomConfig) -> None:
 
 def _refuse_published_options(config: HeadroomConfig) -> None:
     """Refuse options that have no effect on a sweep."""
-    for field in dataclasses.fields(config):
-        if field.name in ("default", "window") and getattr(config, field.name) != field.default:
+    for name in changed_options(config):
+        if name in ("default", "window"):
             raise BlockPilotError(
-                f"--{field.name} is for published results and has no effect on a sweep; drop it"
+                f"--{name} is for published results and has no effect on a sweep; drop it"
             )
 
 

@@ -23,7 +23,7 @@ from blockpilot_rl.experiments.judging import judge_agents, make_judge
 from blockpilot_rl.experiments.paper_table import CLASSIFIER, paper_tables
 from blockpilot_rl.experiments.processes import process_map
 from blockpilot_rl.experiments.seeds import Splits, TrainedSeeds, Trainer
-from blockpilot_rl.options import check_options, option
+from blockpilot_rl.options import changed_options, check_options, option
 from blockpilot_rl.progress import ProgressCallback, no_progress
 from blockpilot_rl.provenance import provenance, usable_cpus
 from blockpilot_rl.sweeps.selection import (
@@ -162,11 +162,9 @@ class CompareConfig:
                     unused["seeds"] = needs
         if CLASSIFIER not in self.learners():
             unused["paper_window"] = f"{CLASSIFIER} in algos"
-        for field in dataclasses.fields(self):
-            if field.name in unused and getattr(self, field.name) != field.default:
-                raise BlockPilotError(
-                    f"{field.name} has no effect here: it needs {unused[field.name]}"
-                )
+        for name in changed_options(self):
+            if name in unused:
+                raise BlockPilotError(f"{name} has no effect here: it needs {unused[name]}")
 
     def learners(self) -> list[str]:
         """Names of the algorithms to train, each once."""
@@ -192,8 +190,8 @@ def compare(
         config: How to train and compare; None for the defaults.
         hyperparams: For each algorithm, values that replace those of its YAML file.
         progress: Called with the agent that is trained, its trained seeds, and all its seeds.
-        on_result: Called with the incomplete comparison before each further view. Whoever saves it
-            keeps the finished views if a later one is interrupted.
+        on_result: Called with the incomplete comparison before each further view, so that a caller
+            can save the finished views in case a later one is interrupted.
 
     Returns:
         The comparison.

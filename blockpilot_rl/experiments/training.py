@@ -40,7 +40,7 @@ from blockpilot_rl.experiments.run_folder import (
     write_yaml,
 )
 from blockpilot_rl.files import check_output, locked, remove_leftovers, writing
-from blockpilot_rl.options import check_options, option
+from blockpilot_rl.options import changed_options, check_options, option
 from blockpilot_rl.progress import ProgressCallback, no_progress
 from blockpilot_rl.provenance import sha256_file
 from blockpilot_rl.sweeps.selection import check_temperature, select_arms, select_temperature
@@ -129,8 +129,9 @@ class TrainAgentConfig:
 
     def _refuse(self, names: tuple[str, ...], why: str) -> None:
         """Refuse options that would have no effect."""
+        changed = changed_options(self)
         for name in names:
-            if getattr(self, name) != _default(name):
+            if name in changed:
                 raise BlockPilotError(f"{name} cannot be given: {why}; leave it out")
 
     def all_hyperparams(self) -> dict[str, Any]:
@@ -455,11 +456,3 @@ def _read_config(folder: Path) -> TrainAgentConfig:
         raise BlockPilotError(
             f"{folder / ARGUMENTS_FILE} is corrupt ({one_line(error)}); train the agent again"
         ) from error
-
-
-def _default(name: str) -> Any:
-    """Default of an option."""
-    field = TrainAgentConfig.__dataclass_fields__[name]
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return field.default

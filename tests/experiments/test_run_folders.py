@@ -204,7 +204,7 @@ def replace_entry(archive, name, content):
 
 
 def poison(run, algorithm, trap):
-    """Put pickles that create `trap` wherever Stable-Baselines3 or torch could read one."""
+    """Put pickles that create `trap` into every file that Stable-Baselines3 or torch reads."""
     for archive in (run / "last_model.zip", run / "best_model.zip"):
         with zipfile.ZipFile(archive) as old:
             data = json.loads(old.read("data"))
