@@ -52,7 +52,7 @@ class Problem:
             state_groups: State groups to read.
             baseline: Rows to choose the best fixed size on; None for those of the split.
         """
-        metadata = train.metadata
+        metadata = train.with_groups(state_groups).metadata
         return cls(
             arms=train.arms,
             state=metadata.state.select(state_groups),
@@ -83,6 +83,7 @@ class Problem:
             BlockPilotError: If the sweep has other arms, another pair, other states or other
                 chat-template options.
         """
+        table = table.with_groups(self.state.names)
         metadata = table.metadata
         if table.arms != self.arms:
             raise BlockPilotError(

@@ -64,6 +64,7 @@ class Replay:
             table = table.split(split)
         if arms is not None:
             table = table.select_arms(tuple(arms))
+        table = table.with_groups(state_groups)
         rewards = table.seconds[:, :1] / (table.seconds + policy_seconds)
         if baseline is not None:
             rewards = rewards - rewards[:, [table.arm_index(baseline)]]

@@ -79,7 +79,12 @@ class Decoder:
 
     def state_layout(self, groups: Sequence[str]) -> StateLayout:
         """Names and widths of state groups for this pair."""
-        return state_layout(int(self.pair.target.config.hidden_size), self.pair.block_size, groups)
+        return state_layout(
+            int(self.pair.target.config.hidden_size),
+            self.pair.block_size,
+            groups,
+            len(self.layer_ids),
+        )
 
     def check_length(self, prompt_tokens: int, max_new_tokens: int, block_size: int) -> None:
         """Check a request against the models' maximum length, before any work.
@@ -178,6 +183,8 @@ class Decoder:
             prefill.logits,
             prefill.prompt_tokens,
             lambda: self._first_draft(prefill),
+            sampling=prefill.sampler.sampling,
+            features=prefill.features[0, -1],
         )
 
     def _first_draft(self, prefill: Prefill) -> torch.Tensor:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
+from blockpilot_rl.decoding.sampling import GREEDY, Sampling
 from blockpilot_rl.errors import BlockPilotError, closest
 from blockpilot_rl.files import whole_number
 
-GROUPS = ("last_hidden", "next_token", "prompt", "draft")
+GROUPS = ("last_hidden", "next_token", "prompt", "draft", "sampling", "features")
 DEFAULT_GROUPS = ("last_hidden", "next_token", "prompt")
 
 
@@ -27,7 +28,9 @@ class StateLayout:
             - `last_hidden`: final-norm hidden state of the last prompt token;
             - `next_token`: entropy (nats), top-1 probability and top-2 margin of the first token;
             - `prompt`: logarithm of the number of prompt tokens;
-            - `draft`: the drafter's top-1 probabilities along its first block.
+            - `draft`: the drafter's top-1 probabilities along its first block;
+            - `sampling`: temperature, top-p, and 1 / top-k (0 for all tokens);
+            - `features`: the drafter's context features of the last prompt token.
     """
 
     groups: tuple[tuple[str, int], ...]
@@ -104,19 +107,24 @@ def validate_groups(names: Sequence[str]) -> None:
         raise BlockPilotError(f"state groups are repeated: {', '.join(names)}")
 
 
-def state_layout(hidden_size: int, block_size: int, names: Sequence[str]) -> StateLayout:
+def state_layout(
+    hidden_size: int, block_size: int, names: Sequence[str], feature_layers: int = 1
+) -> StateLayout:
     """Layout of the groups for a pair.
 
     Args:
         hidden_size: Hidden size of the target.
         block_size: Block size the drafter was trained for.
         names: Groups to include, in order.
+        feature_layers: Layers of the target whose outputs the drafter reads.
     """
     widths: Mapping[str, int] = {
         "last_hidden": hidden_size,
         "next_token": 3,
         "prompt": 1,
         "draft": max(1, block_size - 1),
+        "sampling": 3,
+        "features": max(1, feature_layers) * hidden_size,
     }
     validate_groups(names)
     return StateLayout(tuple((name, widths[name]) for name in names))
@@ -143,6 +151,17 @@ def prompt_features(prompt_tokens: int) -> torch.Tensor:
     return torch.tensor([math.log(prompt_tokens)])
 
 
+def sampling_features(sampling: Sampling) -> torch.Tensor:
+    """Temperature, top-p, and 1 / top-k (0 for all tokens), `[3]`, float32.
+
+    Greedy decoding ignores top-p and top-k, so its values are always 0, 1, 0.
+    """
+    if sampling.is_greedy:
+        return torch.tensor([0.0, 1.0, 0.0])
+    inverse = 1 / sampling.top_k if sampling.top_k else 0.0
+    return torch.tensor([sampling.temperature, sampling.top_p, inverse])
+
+
 def draft_features(draft_logits: torch.Tensor) -> torch.Tensor:
     """The drafter's top-1 probabilities along a block.
 
@@ -161,6 +180,9 @@ def compute_state(
     logits: torch.Tensor,
     prompt_tokens: int,
     first_draft: Callable[[], torch.Tensor],
+    *,
+    sampling: Sampling = GREEDY,
+    features: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Compute state groups of one prompt.
 
@@ -171,15 +193,25 @@ def compute_state(
         prompt_tokens: Length of the prompt.
         first_draft: Returns the draft logits of the first block, `[block_size - 1, draft_vocab]`.
             It is called only for the group `draft`.
+        sampling: How tokens are chosen, for the group `sampling`.
+        features: The drafter's context features of the last prompt token, `[layers * hidden]`,
+            for the group `features`.
 
     Returns:
         `[width]`, float32.
+
+    Raises:
+        BlockPilotError: If a group is unknown, or `features` is asked for but not given.
     """
     validate_groups(groups)
+    if "features" in groups and (features is None or not len(features)):
+        raise BlockPilotError("the state group 'features' needs a drafter; this pair has none")
     parts: dict[str, Callable[[], torch.Tensor]] = {
         "last_hidden": last_hidden.float,
         "next_token": lambda: next_token_features(logits),
         "prompt": lambda: prompt_features(prompt_tokens).to(logits.device),
         "draft": lambda: draft_features(first_draft()),
+        "sampling": lambda: sampling_features(sampling).to(logits.device),
+        "features": lambda: cast(torch.Tensor, features).float(),
     }
     return torch.cat([parts[name]() for name in groups])

@@ -147,16 +147,22 @@ def time_decisions(policy: BlockSizePolicy, table: Sweep) -> float:
     Raises:
         BlockPilotError: If the sweep lacks a state group that the policy reads.
     """
+    table = table.with_groups(policy.state_groups)
     columns = table.metadata.state.columns(policy.state_groups)
     states = torch.from_numpy(table.states[:_DECISIONS, columns])
     groups = [name for name in policy.state_groups if name != "draft"]
-    hidden = torch.zeros(dict(table.metadata.state.groups).get("last_hidden", 1))
+    hidden, features = (
+        torch.zeros(dict(table.metadata.state.groups).get(name, 1))
+        for name in ("last_hidden", "features")
+    )
     vocabulary = 1 + max(int(tokens.max()) for tokens in table.output_tokens)
     logits = torch.randn(vocabulary, generator=torch.Generator().manual_seed(0))
 
     def decide(state: torch.Tensor) -> None:
         if groups:
-            compute_state(groups, hidden, logits, 100, first_draft=lambda: logits)
+            compute_state(
+                groups, hidden, logits, 100, first_draft=lambda: logits, features=features
+            )
         policy.select(state)
 
     seconds = []

@@ -202,7 +202,7 @@ def compare(
     """
     config = config or CompareConfig()
     table = sweep if isinstance(sweep, Sweep) else Sweep.load(sweep)
-    table.metadata.state.columns(config.state_groups)
+    table = table.with_groups(config.state_groups)
     table = select_arms(table, config.arms, config.window)
     rows, note = select_temperature(table, config.temperature)
     splits = Splits.from_sweep(rows)

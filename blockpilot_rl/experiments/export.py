@@ -82,6 +82,6 @@ def _check_table(folder: Path, sweep: Sweep | str | Path | None, problem: Proble
     """Validation prompts of the sweep, or all prompts if it has none."""
     if not isinstance(sweep, Sweep):
         sweep = Sweep.load(read_arguments(folder).get("sweep") if sweep is None else sweep)
-    table = sweep.select_arms(problem.arms)
+    table = sweep.select_arms(problem.arms).with_groups(problem.state.names)
     has_validation = (table.rows["split"] == "validation").any()
     return table.split("validation") if has_validation else table

@@ -324,7 +324,7 @@ def _select(sweep: Sweep | str | Path | None, config: TrainAgentConfig, agent: T
         table = select_arms(table, config.arms, config.window)
     else:
         table = table.select_arms(agent.problem.arms)
-    table.metadata.state.columns(agent.state_groups)
+    table = table.with_groups(agent.state_groups)
     has_validation = (table.rows["split"] == "validation").any()
     validation = table.split("validation") if has_validation else None
     return _Rows(folder, table.split("train"), validation, note)

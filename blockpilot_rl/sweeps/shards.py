@@ -350,7 +350,13 @@ class Recording:
         last = answer.last[prompt_tokens - 1].to(self.decoder.pair.device)
         logits = self.decoder.target.logits(last)
         return compute_state(
-            self.config.state_groups, last, logits, prompt_tokens, lambda: draft_logits
+            self.config.state_groups,
+            last,
+            logits,
+            prompt_tokens,
+            lambda: draft_logits,
+            sampling=answer.sampling,
+            features=answer.features[prompt_tokens - 1].to(last.device),
         )
 
     @torch.inference_mode()

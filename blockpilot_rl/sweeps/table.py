@@ -21,6 +21,8 @@ import pyarrow.parquet as pq
 
 from blockpilot_rl.decoding.acceptance import is_repetitive
 from blockpilot_rl.decoding.latency import LatencyProfile, possible_seconds
+from blockpilot_rl.decoding.sampling import Sampling
+from blockpilot_rl.decoding.state import StateLayout, sampling_features
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_directory, write_json
 from blockpilot_rl.prompts.prompt import SPLITS
@@ -153,6 +155,33 @@ class Sweep:
             accepted=[[row[c] for c in columns] for row in self.accepted],
             seconds=self.seconds[:, columns],
             measured_seconds=self.measured_seconds[:, columns],
+        )
+
+    def with_groups(self, names: Sequence[str]) -> Sweep:
+        """Make sure that the states hold some groups.
+
+        Sweeps of release 0.1 lack the group `sampling`; it follows from their rows and is added to
+        their states.
+
+        Raises:
+            BlockPilotError: If another group is unknown or was not recorded.
+        """
+        layout = self.metadata.state
+        if "sampling" not in names or "sampling" in layout.names:
+            layout.columns(names)
+            return self
+        top_k, top_p = self.metadata.top_k, self.metadata.top_p
+        by_temperature = {
+            value: sampling_features(Sampling(value, top_k, top_p)).numpy()
+            for value in np.unique(self.temperatures).tolist()
+        }
+        added = np.stack([by_temperature[value] for value in self.temperatures])
+        layout = StateLayout((*layout.groups, ("sampling", added.shape[1])))
+        layout.columns(names)
+        return dataclasses.replace(
+            self,
+            metadata=dataclasses.replace(self.metadata, state=layout),
+            states=np.concatenate([self.states, added], axis=1),
         )
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from blockpilot_rl.decoding.decoder import Decoder
+from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.decoding.state import (
     GROUPS,
     StateLayout,
@@ -14,6 +15,7 @@ from blockpilot_rl.decoding.state import (
     draft_features,
     next_token_features,
     prompt_features,
+    sampling_features,
     state_layout,
     validate_groups,
 )
@@ -44,6 +46,32 @@ def test_prompt_and_draft_features():
     torch.testing.assert_close(draft_features(logits), torch.tensor([0.7, 0.5]))
 
 
+@pytest.mark.parametrize(
+    ("sampling", "expected"),
+    [
+        (Sampling(), [0, 1, 0]),
+        (Sampling(0.0, top_k=5, top_p=0.5), [0, 1, 0]),
+        (Sampling(0.5), [0.5, 1, 0]),
+        (Sampling(2.0, top_k=4, seed=9), [2, 1, 0.25]),
+        (Sampling(1.0, top_p=0.75), [1, 0.75, 0]),
+    ],
+)
+def test_sampling_features(sampling, expected):
+    assert sampling_features(sampling).tolist() == expected
+    state = compute_state(
+        ("sampling",), torch.zeros(1), torch.zeros(2), 3, lambda: None, sampling=sampling
+    )
+    assert state.tolist() == expected
+
+
+@pytest.mark.parametrize("features", [None, torch.zeros(0)])
+def test_features_of_a_pair_without_drafter_are_refused(features):
+    with pytest.raises(BlockPilotError, match="'features' needs a drafter"):
+        compute_state(
+            ("features",), torch.zeros(1), torch.zeros(2), 3, lambda: None, features=features
+        )
+
+
 def test_groups_come_in_the_order_asked_for():
     hidden, logits = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 1.0, 0.0])
     state = compute_state(("prompt", "last_hidden", "next_token"), hidden, logits, 20, lambda: None)
@@ -68,7 +96,7 @@ def test_the_decoders_state(trained):
     decoder, ids = Decoder(trained), encode(trained, "a b c d")
     prefill = decoder.prefill(ids, 20)
     state = decoder.state(prefill, GROUPS)
-    assert len(state) == decoder.state_layout(GROUPS).width == 32 + 3 + 1 + 7
+    assert len(state) == decoder.state_layout(GROUPS).width == 32 + 3 + 1 + 7 + 3 + 64
     assert state.dtype == torch.float32
     with torch.inference_mode():
         output = trained.target(ids, output_hidden_states=True)
@@ -76,7 +104,10 @@ def test_the_decoders_state(trained):
     expected = next_token_features(output.logits[0, -1])
     torch.testing.assert_close(state[32:35], expected, atol=1e-5, rtol=1e-5)
     assert state[35].item() == pytest.approx(math.log(ids.shape[1]))
-    assert ((state[36:] > 0) & (state[36:] <= 1)).all()
+    assert ((state[36:43] > 0) & (state[36:43] <= 1)).all()
+    assert state[43:46].tolist() == [0, 1, 0]
+    layers = [output.hidden_states[layer + 1][0, -1] for layer in decoder.layer_ids]
+    torch.testing.assert_close(state[46:], torch.cat(layers), atol=1e-5, rtol=1e-5)
 
 
 def test_the_state_disturbs_no_decoding(trained):

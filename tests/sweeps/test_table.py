@@ -445,3 +445,23 @@ def test_loops_are_flagged_when_a_sweep_is_read(tmp_path):
     flags = Sweep.load(tmp_path / "sweep").rows["repetitive"]
     assert flags[3] == (count >= 24)
     assert flags.to_list() == [is_repetitive(row) for row in tokens]
+
+
+def test_the_group_sampling_is_derived_for_sweeps_that_lack_it():
+    table = mixed(synthetic_table(6), 3)
+    table = dataclasses.replace(
+        table, metadata=dataclasses.replace(table.metadata, top_k=4, top_p=0.5)
+    )
+    found = table.with_groups(("sampling", "prompt"))
+    assert found.metadata.state.names == ("last_hidden", "next_token", "prompt", "sampling")
+    columns = found.metadata.state.columns(("sampling",))
+    for temperature, values in zip(found.temperatures, found.states[:, columns], strict=True):
+        assert values.tolist() == ([temperature, 0.5, 0.25] if temperature else [0, 1, 0])
+    assert found.with_groups(("sampling",)) is found
+    assert table.with_groups(("prompt",)) is table
+
+
+@pytest.mark.parametrize("groups", [("features",), ("draft",), ("sampling", "features")])
+def test_other_groups_must_have_been_recorded(groups):
+    with pytest.raises(BlockPilotError, match="were not recorded"):
+        synthetic_table(6).with_groups(groups)
