@@ -21,7 +21,16 @@ FOLDERS = {
 }
 CORE = {
     f"blockpilot_rl.{name}"
-    for name in ("models", "decoding", "sweeps", "policies", "evaluation", "training", "provenance")
+    for name in (
+        "models",
+        "decoding",
+        "sweeps",
+        "policies",
+        "control",
+        "evaluation",
+        "training",
+        "provenance",
+    )
 }
 
 
@@ -32,6 +41,7 @@ LAYERS = (
     ("decoding",),
     ("prompts", "policies"),
     ("sweeps",),
+    ("control",),
     ("evaluation",),
     ("headroom", "reports"),
     ("envs",),

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from blockpilot_rl.control.traces import StepTraces
 from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.decoding.replay import Trace
 from blockpilot_rl.errors import BlockPilotError
@@ -36,7 +37,7 @@ from blockpilot_rl.evaluation.oracle import (
 )
 from blockpilot_rl.evaluation.statistics import Interval
 from blockpilot_rl.headroom.results import CostPoint, Group, Headroom, HeadroomVerdict, Steps
-from blockpilot_rl.headroom.steps import StepTraces, measure_steps
+from blockpilot_rl.headroom.steps import measure_steps
 from blockpilot_rl.options import check_options, option
 from blockpilot_rl.sweeps.reprice import predict_seconds
 from blockpilot_rl.sweeps.selection import check_temperature, select_temperature

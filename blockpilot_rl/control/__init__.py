@@ -1,0 +1,1 @@
+"""Step control on recorded traces: exact simulation, oracles, tuning of rules."""
