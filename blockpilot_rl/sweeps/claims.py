@@ -31,7 +31,7 @@ def claim(path: Path, description: dict[str, Any]) -> None:
     if not path.exists():
         write_json(path, description)
         return
-    found = _read(path)
+    found = read_claim(path)
     differing = [key for key, value in description.items() if found.get(key) != value]
     if differing:
         raise BlockPilotError(
@@ -53,7 +53,7 @@ def claim_digest(path: Path) -> str:
     """
     if not path.exists():
         raise BlockPilotError(f"{path} is missing; run the same command again")
-    stated = {key: value for key, value in _read(path).items() if value is not None}
+    stated = {key: value for key, value in read_claim(path).items() if value is not None}
     return hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -78,7 +78,15 @@ def check_claim(shard: Path, found: str | None, digest: str) -> None:
         )
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_claim(path: Path) -> dict[str, Any]:
+    """Read what a folder of shards is made from.
+
+    Args:
+        path: The claim.
+
+    Raises:
+        BlockPilotError: If the claim cannot be read.
+    """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(found, dict):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -26,11 +26,12 @@ from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.files import atomic_write, locked, remove_leftovers
 from blockpilot_rl.models.pairs import Pair
 from blockpilot_rl.prompts import Prompt
-from blockpilot_rl.sweeps.claims import CLAIM, check_claim, claim, claim_digest
+from blockpilot_rl.sweeps.claims import CLAIM, check_claim, claim, claim_digest, read_claim
 
 SHARD_PROMPTS = 64
 """Prompts whose answers share a file."""
 
+_CLAIM_FILE = "continuations.json"
 # A single key, because safetensors writes several in any order.
 _DESCRIBED = "shard"
 
@@ -87,7 +88,7 @@ class ContinuationStore:
     @property
     def claim_file(self) -> Path:
         """The claim: a JSON file that describes what the shards are made from."""
-        return self.folder / "continuations.json"
+        return self.folder / _CLAIM_FILE
 
     @property
     def digest(self) -> str:
@@ -194,12 +195,7 @@ class ContinuationStore:
         Raises:
             BlockPilotError: If a shard is missing.
         """
-        missing = [path for path in self.shards if not path.exists()]
-        if missing:
-            raise BlockPilotError(
-                f"{self.folder} lacks {len(missing)} of {len(self.shards)} shards; run the same "
-                "command again without a part"
-            )
+        _check_complete(self.folder, self.shards)
 
     def describe_sampling(self) -> dict[str, Any] | None:
         """Sampling options of the answers as plain values; None for greedy answers."""
@@ -259,9 +255,88 @@ class Answering:
             save_file(_pack(answers), partial, {_DESCRIBED: json.dumps(described)})
 
 
+class StoredAnswers(Sequence[Continuation]):
+    """The answers of a finished folder, in the order of its shards.
+
+    Files are mapped into memory, so an answer is read from disk when its states are used.
+
+    Attributes:
+        folder: The folder.
+        prompt_ids: Id of the prompt of each answer.
+        sampling: What the folder's claim says about sampling; None for greedy answers.
+    """
+
+    def __init__(self, folder: Path, pair: Pair, layer_ids: Sequence[int]) -> None:
+        """Open a folder that `ContinuationStore` has filled.
+
+        Args:
+            folder: The folder.
+            pair: The target whose answers it must hold.
+            layer_ids: Target layers that the features must come from.
+
+        Raises:
+            BlockPilotError: If the folder is not finished, corrupt, or holds answers of another
+                target, dtype or other layers.
+        """
+        self.folder = folder
+        claim_file = folder / _CLAIM_FILE
+        digest, described = claim_digest(claim_file), read_claim(claim_file)
+        expected = {
+            "fingerprint": pair.target_fingerprint,
+            "dtype": str(pair.dtype).removeprefix("torch."),
+            "layer_ids": list(layer_ids),
+        }
+        for name, value in expected.items():
+            if described.get(name) != value:
+                raise BlockPilotError(
+                    f"{folder} holds answers with {name} {described.get(name)}, not {value}; "
+                    "answer the prompts again in another folder"
+                )
+        self.sampling: dict[str, Any] | None = described["sampling"]
+        options = dict(self.sampling or {"temperature": 0.0, "seeds": [0]})
+        seeds = options.pop("seeds")
+        options.pop("noise", None)
+        count = int(described["count"]) * len(seeds)
+        paths = [
+            folder / f"shard-{index:05d}.safetensors" for index in range(-(-count // SHARD_PROMPTS))
+        ]
+        _check_complete(folder, paths)
+        shards = [_read_shard(path, Sampling(**options), digest) for path in paths]
+        self.prompt_ids = [key for shard in shards for key in shard.prompt_ids]
+        self._answers = [answer for shard in shards for answer in shard.continuations]
+
+    def __len__(self) -> int:
+        """Number of answers."""
+        return len(self._answers)
+
+    @overload
+    def __getitem__(self, index: int) -> Continuation: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Continuation]: ...
+
+    def __getitem__(self, index: int | slice) -> Continuation | list[Continuation]:
+        """An answer, or several."""
+        return self._answers[index]
+
+
 def prompts_digest(prompts: Sequence[Prompt]) -> str:
     """Digest of a list of prompts, by their ids in order."""
     return hashlib.sha256("".join(prompt.id for prompt in prompts).encode()).hexdigest()[:16]
+
+
+def _check_complete(folder: Path, shards: Sequence[Path]) -> None:
+    """Check that all shards of a folder exist.
+
+    Raises:
+        BlockPilotError: If one is missing.
+    """
+    missing = sum(not path.exists() for path in shards)
+    if missing:
+        raise BlockPilotError(
+            f"{folder} lacks {missing} of {len(shards)} shards; run the same command again without "
+            "a part"
+        )
 
 
 def _pack(answers: Sequence[Continuation]) -> dict[str, torch.Tensor]:

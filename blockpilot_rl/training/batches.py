@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from typing import overload
 
 import torch
 
 from blockpilot_rl.decoding.batched import Continuation
+from blockpilot_rl.errors import BlockPilotError
 
 
 @dataclass(frozen=True)
@@ -65,30 +67,92 @@ class TrainingExample:
     prompt_length: int
 
 
+class TrainingExamples(Sequence[TrainingExample]):
+    """Examples of a corpus, made from the answers when a batch needs them.
+
+    The answers may be on disk. The target's most probable tokens are computed when an answer is
+    first used and then kept in memory.
+
+    Attributes:
+        lengths: Number of tokens of each sequence.
+    """
+
+    def __init__(
+        self,
+        answers: Sequence[Continuation],
+        read: Callable[[torch.Tensor], torch.Tensor],
+        top: int,
+    ) -> None:
+        """Take the answers of at least two tokens.
+
+        Args:
+            answers: The target's answers with their hidden states.
+            read: Maps final-norm states `[n, hidden]` to the target's logits over the draft
+                vocabulary, `[n, draft_vocab]`.
+            top: Number of most probable tokens to keep per position.
+
+        Raises:
+            BlockPilotError: If there is no such answer.
+        """
+        self._answers, self._read, self._top = answers, read, top
+        sizes = [(len(answer.prompt_ids), len(answer.output_ids)) for answer in answers]
+        self._usable = [index for index, (_, outputs) in enumerate(sizes) if outputs >= 2]
+        if not self._usable:
+            raise BlockPilotError("no answer has two tokens, so there is nothing to train on")
+        self.lengths = [sum(sizes[index]) for index in self._usable]
+        self._teachers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def __len__(self) -> int:
+        """Number of sequences."""
+        return len(self._usable)
+
+    @overload
+    def __getitem__(self, index: int) -> TrainingExample: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[TrainingExample]: ...
+
+    def __getitem__(self, index: int | slice) -> TrainingExample | list[TrainingExample]:
+        """Make an example, or several."""
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        answer = self._answers[self._usable[index]]
+        if index not in self._teachers:
+            self._teachers[index] = teacher(answer, self._read, self._top)
+        ids, probs = self._teachers[index]
+        n = len(answer.prompt_ids)
+        pad = (0, 0, n, 0)
+        return TrainingExample(
+            tokens=torch.cat([answer.prompt_ids, answer.output_ids]),
+            features=answer.features,
+            teacher_ids=torch.nn.functional.pad(ids, pad),
+            teacher_probs=torch.nn.functional.pad(probs, pad),
+            prompt_length=n,
+        )
+
+    def features(self, every: int) -> torch.Tensor:
+        """Features of every n-th sequence, `[positions, layers * hidden]`, in float32."""
+        chosen = [self._answers[index] for index in self._usable[::every]]
+        return torch.cat([answer.features.float() for answer in chosen])
+
+
 @torch.inference_mode()
-def training_example(
+def teacher(
     answer: Continuation, read: Callable[[torch.Tensor], torch.Tensor], top: int
-) -> TrainingExample:
-    """Compute the target's most probable tokens once, before training.
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Find the target's most probable next tokens at the positions of an answer.
 
     Args:
-        answer: The target's answer with its hidden states.
-        read: Maps final-norm states `[n, hidden]` to the target's logits over the draft
-            vocabulary, `[n, draft_vocab]`.
+        answer: An answer of `m` tokens with its hidden states.
+        read: See `TrainingExamples`.
         top: Number of tokens to keep per position.
+
+    Returns:
+        Draft ids and probabilities within the draft vocabulary, `[m - 1, top]` each, on the CPU.
     """
-    n = len(answer.prompt_ids)
-    logits = read(answer.last[n:]).float()
+    logits = read(answer.last[len(answer.prompt_ids) :]).float()
     probs, ids = torch.softmax(logits, dim=-1).topk(min(top, logits.shape[-1]), dim=-1)
-    probs, ids = probs.cpu(), ids.cpu()
-    pad = (0, 0, n, 0)
-    return TrainingExample(
-        tokens=torch.cat([answer.prompt_ids, answer.output_ids]).cpu(),
-        features=answer.features.cpu(),
-        teacher_ids=torch.nn.functional.pad(ids, pad).int(),
-        teacher_probs=torch.nn.functional.pad(probs, pad),
-        prompt_length=n,
-    )
+    return ids.int().cpu(), probs.cpu()
 
 
 def sample_batch(

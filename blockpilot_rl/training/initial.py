@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -34,7 +33,7 @@ def pretrained_drafter(
     Returns:
         The drafter in float32 with the recipe's block size, and the recipe with the drafter's
         shape. If the recipe asks for a correction head and the drafter has none, the drafter gets
-        an untrained one.
+        an untrained one. Its draft vocabulary stays; `set_draft_vocabulary` changes it.
 
     Raises:
         BlockPilotError: If the drafter cannot be loaded, does not fit the target, has another shape
@@ -59,6 +58,7 @@ def pretrained_drafter(
         "draft_vocab_size": found.draft_vocab_size or found.vocab_size,
     }
     _check_shape(name, {**shape, "mask_token_id": found.mask_token_id}, config, mask_token_id)
+    shape["draft_vocab_size"] = config.draft_vocab_size or shape["draft_vocab_size"]
     found.block_size = config.block_size
     has, wanted = found.correction_rank, config.correction_rank
     if has is not None and wanted not in (0, has):
@@ -79,6 +79,7 @@ def _check_shape(
 ) -> None:
     """Refuse a recipe whose stated shape is not that of the drafter that training starts from."""
     wanted = {**config.shape, "mask_token_id": mask_token_id}
+    wanted.pop("draft_vocab_size", None)
     for option, value in wanted.items():
         if value is not None and value != found[option]:
             raise BlockPilotError(
@@ -111,7 +112,11 @@ def choose_mask_token(pair: Pair, answers: Sequence[Continuation]) -> int:
 
 
 def new_drafter(
-    pair: Pair, answers: Sequence[Continuation], mask_token_id: int, config: RecipeConfig
+    pair: Pair,
+    answers: Sequence[Continuation],
+    mask_token_id: int,
+    config: RecipeConfig,
+    groups: Sequence[str] | None = None,
 ) -> DFlashDraftModel:
     """Make an untrained drafter in the target's shape.
 
@@ -120,20 +125,15 @@ def new_drafter(
         answers: Answers whose most frequent tokens become the draft vocabulary.
         mask_token_id: Token of the target's vocabulary that never occurs in text.
         config: The recipe.
+        groups: Group of each answer, as in `set_draft_vocabulary`.
     """
     config = config.with_default_shape()
     assert config.layers is not None
     assert config.target_layer_ids is not None
     assert config.draft_vocab_size is not None
     shape = pair.target.config
-    counts = Counter[int](pair.stop_token_ids)
-    for answer in answers:
-        counts.update(answer.output_ids.tolist())
     vocabulary, scale = shape.vocab_size, embedding_scale(pair.target)
     size = min(config.draft_vocab_size, vocabulary)
-    # Tokens that do not occur fill the rest of the vocabulary in order of their id.
-    ranked = [token for token, _ in counts.most_common(size)]
-    ranked += [token for token in range(vocabulary) if token not in counts][: size - len(ranked)]
     drafter_config = DFlashConfig(
         vocab_size=vocabulary,
         hidden_size=shape.hidden_size,
@@ -160,8 +160,49 @@ def new_drafter(
     with _seeded(config):
         drafter = DFlashDraftModel(drafter_config)
     if drafter.draft_token_ids is not None:
-        drafter.d2t.copy_(torch.tensor(sorted(ranked)) - torch.arange(size))
+        set_draft_vocabulary(drafter, pair, answers, size, groups)
     return drafter
+
+
+def set_draft_vocabulary(
+    drafter: DFlashDraftModel,
+    pair: Pair,
+    answers: Sequence[Continuation],
+    size: int,
+    groups: Sequence[str] | None = None,
+) -> None:
+    """Let a drafter draft the tokens that are most frequent in a corpus.
+
+    A token counts `sum over groups of count / sqrt(tokens of the group)`, so that small groups,
+    such as a language with few prompts, weigh more than their share. The tokens that end a text are
+    always drafted. No weights depend on the draft vocabulary.
+
+    Args:
+        drafter: The drafter, changed in place.
+        pair: The target.
+        answers: The corpus.
+        size: Number of tokens.
+        groups: Group of each answer, such as its family; None if all are one group.
+    """
+    vocabulary = pair.target.config.vocab_size
+    size = min(size, vocabulary)
+    drafter.config.draft_vocab_size = None if size == vocabulary else size
+    if size == vocabulary:
+        drafter._buffers.pop("d2t", None)
+        return
+    score = torch.zeros(vocabulary, dtype=torch.float64)
+    names = groups or [""] * len(answers)
+    tokens: dict[str, list[torch.Tensor]] = {}
+    for name, answer in zip(names, answers, strict=True):
+        tokens.setdefault(name, []).append(answer.output_ids)
+    for parts in tokens.values():
+        counts = torch.cat(parts).bincount(minlength=vocabulary).double()
+        score += counts / counts.sum().sqrt()
+    score[list(pair.stop_token_ids)] = torch.inf
+    # A stable sort fills the rest with tokens that do not occur, in order of their id.
+    ranked = score.sort(descending=True, stable=True).indices[:size]
+    d2t = ranked.sort().values - torch.arange(size)
+    drafter.register_buffer("d2t", d2t.to(drafter.fc.weight.device))
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from blockpilot_rl.files import atomic_write
 from blockpilot_rl.models.drafter import DFlashDraftModel
 from blockpilot_rl.models.pairs import Pair
 from blockpilot_rl.options import check_options, option
-from blockpilot_rl.training.batches import Batch, sample_batch, training_example
+from blockpilot_rl.training.batches import Batch, TrainingExamples, sample_batch
 
 DEFAULT_SHAPE = {"layers": 3, "target_layer_ids": (1, 9, 18, 27), "draft_vocab_size": 8192}
 """Shape of a drafter that starts from random weights, where the recipe does not state it."""
@@ -200,15 +200,11 @@ class Trainer:
         known = torch.arange(len(tokens)) if ids is None else ids.cpu()
         label_of[known] = torch.arange(len(known))
         self.label_of = label_of.to(self.device)
-        usable = [answer for answer in answers if len(answer.output_ids) >= 2]
-        if not usable:
-            raise BlockPilotError("no answer has two tokens, so there is nothing to train on")
         read = partial(_teacher_logits, target, ids, self.head)
-        self.examples = [training_example(a, read, config.teacher_top) for a in usable]
-        lengths = (drafter_config.trained_length or 0, *(len(x.tokens) for x in self.examples))
+        self.examples = TrainingExamples(answers, read, config.teacher_top)
+        lengths = (drafter_config.trained_length or 0, *self.examples.lengths)
         drafter_config.dflash_config["trained_length"] = max(lengths)
-        every = max(1, len(usable) // 64)
-        sample = torch.cat([answer.features.float() for answer in usable[::every]])
+        sample = self.examples.features(every=max(1, len(self.examples) // 64))
         scale = sample.square().mean(0).sqrt().clamp(min=1e-3).reciprocal()
         self.feature_scale = scale.to(self.device)
         if config.init is not None:

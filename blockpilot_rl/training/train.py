@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.forward import target_forward
+from blockpilot_rl.decoding.sampling import Sampling, validate_seeds
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_directory, locked, write_json, writing
 from blockpilot_rl.models.drafter import DFlashDraftModel
@@ -17,13 +21,33 @@ from blockpilot_rl.models.fit import check_layer_ids, check_mask_token
 from blockpilot_rl.models.pairs import Pair, load_pair
 from blockpilot_rl.options import option
 from blockpilot_rl.progress import ProgressCallback, no_progress
-from blockpilot_rl.prompts import GROUPS, Prompt, builtin_suite
-from blockpilot_rl.sweeps.continuations import ContinuationStore
+from blockpilot_rl.prompts import (
+    BUILTIN,
+    GROUPS,
+    Prompt,
+    builtin_suite,
+    length_check,
+    load_prompts,
+)
+from blockpilot_rl.sweeps.continuations import ContinuationStore, StoredAnswers
 from blockpilot_rl.training.acceptance import acceptance_report
-from blockpilot_rl.training.initial import choose_mask_token, new_drafter, pretrained_drafter
+from blockpilot_rl.training.corpus import (
+    Corpus,
+    PromptSource,
+    evenly,
+    source_name,
+    without_answered,
+)
+from blockpilot_rl.training.initial import (
+    choose_mask_token,
+    new_drafter,
+    pretrained_drafter,
+    set_draft_vocabulary,
+)
 from blockpilot_rl.training.recipe import RecipeConfig, Trainer
 
 _LOGGED_POSITIONS = (1, 2, 4, 8)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +60,32 @@ class DrafterTrainingConfig(RecipeConfig):
     target: str | None = option(None, help="hub id, folder or GGUF file (default: SmolLM2-135M)")
     device: str = option("cpu", help="where the target runs")
     dtype: str = option("bfloat16", help="dtype of the target: float32, bfloat16 or float16")
+    prompts: tuple[str, ...] = option(
+        (),
+        metavar="SOURCE,...",
+        help="sources of prompts: files, hf:OWNER/NAME[/CONFIG][:SPLIT[:COLUMN]], human-eval, or "
+        "builtin, the built-in suite (default: builtin)",
+    )
+    answers: tuple[str, ...] = option(
+        (),
+        metavar="DIR,...",
+        help="finished folders of answers to train on as well; their prompts are not answered "
+        "again (without prompts: train on these alone)",
+    )
+    unseen: tuple[str, ...] = option(
+        (),
+        metavar="FAMILY,...",
+        help="families that are never trained on; the report measures them separately",
+    )
+    skip_bad: bool = option(
+        False, help="leave out bad lines of prompts and report each, instead of refusing them"
+    )
+    temperature: float = option(
+        0.0, help="temperature of the answers; 0 is greedy", minimum=0, below=math.inf
+    )
+    answer_seeds: tuple[int, ...] = option(
+        (0,), help="random seeds of the answers; every prompt is answered once with each", minimum=0
+    )
     suite_size: int = option(
         12000, help="prompts of the built-in suite to answer, from its drafter split"
     )
@@ -64,7 +114,8 @@ class DrafterTrainingConfig(RecipeConfig):
             BlockPilotError: If a value is not allowed.
         """
         super().__post_init__()
-        self.prompts("drafter", 0)
+        self.suite("drafter", 0)
+        validate_seeds(self.sampling, self.answer_seeds)
         index, count = self.part
         if not 0 <= index < count:
             raise BlockPilotError(f"part {index} of {count} does not exist; parts start at 0")
@@ -87,10 +138,15 @@ class DrafterTrainingConfig(RecipeConfig):
         """Folder of the finished drafter."""
         return Path(self.out) / "drafter"
 
-    def prompts(
+    @property
+    def sampling(self) -> Sampling:
+        """How the tokens of the answers are chosen."""
+        return Sampling(self.temperature)
+
+    def suite(
         self, split: str, count: int, progress: ProgressCallback | None = None
     ) -> list[Prompt]:
-        """The first prompts of a split of the suite.
+        """The first prompts of a split of the built-in suite.
 
         Args:
             split: The split.
@@ -159,38 +215,107 @@ def _train_drafter(
     check_layer_ids(pair.target, recipe.target_layer_ids)
     if config.mask_token_id is not None:
         check_mask_token(pair.target, config.mask_token_id, pair.tokenizer)
-    store = _answer(config, pair, recipe.target_layer_ids, progress)
+    sources = _sources(config, pair, progress)
+    folders = _answer(config, pair, recipe.target_layer_ids, sources, progress)
     if config.part[1] > 1:
         return DrafterTrainingResult(None, recipe, None)
-    answers = [answer for shard in store.read() for answer in shard.continuations]
+    corpus = Corpus(folders, sources, config.unseen)
     if drafter is None:
         mask = config.mask_token_id
         if mask is None:
-            mask = choose_mask_token(pair, answers)
-        drafter = new_drafter(pair, answers, mask, recipe)
-    trained = _train(Trainer(drafter, pair, answers, recipe), Path(config.out), progress)
-    report = _save(config, recipe, trained, progress)
+            mask = choose_mask_token(pair, corpus)
+        drafter = new_drafter(pair, corpus, mask, recipe, corpus.groups)
+    elif config.draft_vocab_size is not None:
+        set_draft_vocabulary(drafter, pair, corpus, config.draft_vocab_size, corpus.groups)
+    trained = _train(Trainer(drafter, pair, corpus, recipe), Path(config.out), progress)
+    report = _save(config, recipe, trained, _held_out(config, sources), progress)
     return DrafterTrainingResult(config.drafter_folder, recipe, report)
+
+
+def _sources(
+    config: DrafterTrainingConfig, pair: Pair, progress: ProgressCallback
+) -> list[PromptSource]:
+    """Load the prompts of all sources. A prompt of several sources belongs to the first."""
+    taken: set[str] = set()
+    sources = []
+    for source in config.prompts or (BUILTIN,):
+        if source == BUILTIN:
+            prompts = config.suite("drafter", config.suite_size, progress)[config.skip :]
+            prompts += config.suite("validation", config.report_prompts)
+        else:
+            prompts = load_prompts(
+                source,
+                check=length_check(pair, config.max_new_tokens),
+                on_bad=_log if config.skip_bad else None,
+                progress=progress,
+            )
+        prompts = [prompt for prompt in prompts if prompt.id not in taken]
+        taken.update(prompt.id for prompt in prompts)
+        name = source_name(source)
+        while any(name == other.name for other in sources):
+            name += "-2"
+        sources.append(PromptSource(name, prompts))
+    return sources
+
+
+def _log(message: object) -> None:
+    logger.warning("%s", message)
 
 
 def _answer(
     config: DrafterTrainingConfig,
     pair: Pair,
     layer_ids: tuple[int, ...],
+    sources: Sequence[PromptSource],
     progress: ProgressCallback,
-) -> ContinuationStore:
-    """Let the target answer the prompts of the corpus that have no answer yet."""
-    prompts = config.prompts("drafter", config.suite_size, progress)[config.skip :]
-    store = ContinuationStore(Path(config.out) / "corpus", prompts, config.max_new_tokens)
-    progress("corpus", 0, len(prompts))
-    store.record(
-        pair,
-        target_forward(pair.target, list(layer_ids)),
-        layer_ids,
-        config.part,
-        lambda done, total: progress("corpus", done, total),
-    )
-    return store
+) -> list[StoredAnswers]:
+    """Let the target answer the prompts that have no answer yet; open all folders of answers."""
+    folders = [StoredAnswers(Path(folder), pair, layer_ids) for folder in config.answers]
+    stores = []
+    suffix = f"-t{config.temperature:g}" if config.temperature else ""
+    for source in sources if config.prompts or not config.answers else ():
+        prompts = source.split("drafter", config.unseen, inside=False)
+        store = ContinuationStore(
+            Path(config.out) / "corpus" / f"{source.name}{suffix}",
+            prompts,
+            config.max_new_tokens,
+            config.sampling,
+            config.answer_seeds,
+        )
+        store = without_answered(store, folders)
+        if store.prompts:
+            stores.append(store)
+    total, done = sum(store.size for store in stores), 0
+    progress("corpus", 0, total)
+    target = target_forward(pair.target, list(layer_ids))
+    for store in stores:
+        before = done
+        store.record(
+            pair,
+            target,
+            layer_ids,
+            config.part,
+            lambda count, _, before=before: progress("corpus", before + count, total),  # type: ignore[misc]
+        )
+        done += store.size
+    if config.part[1] > 1:
+        return []
+    return [*folders, *(StoredAnswers(store.folder, pair, layer_ids) for store in stores)]
+
+
+def _held_out(config: DrafterTrainingConfig, sources: Sequence[PromptSource]) -> list[Prompt]:
+    """Prompts for the report: of each source's validation share, and of the unseen families."""
+    chosen = []
+    for inside in (False, True):
+        for source in sources:
+            prompts = source.split("validation", config.unseen, inside=inside)
+            chosen += evenly(prompts, config.report_prompts)
+    if not chosen:
+        raise BlockPilotError(
+            "no source has prompts in its validation share, so there is nothing to measure "
+            "acceptance on; give more prompts, or builtin as one more source"
+        )
+    return chosen
 
 
 def _train(trainer: Trainer, out: Path, progress: ProgressCallback) -> DFlashDraftModel:
@@ -213,6 +338,7 @@ def _save(
     config: DrafterTrainingConfig,
     recipe: RecipeConfig,
     drafter: DFlashDraftModel,
+    held_out: Sequence[Prompt],
     progress: ProgressCallback,
 ) -> dict[str, Any]:
     """Save the drafter together with its acceptance length on held-out prompts."""
@@ -221,7 +347,7 @@ def _save(
         pair = load_pair(config.target, partial, config.dtype, config.device)
         report = acceptance_report(
             Decoder(pair),
-            config.prompts("validation", config.report_prompts),
+            held_out,
             pair.block_size,
             config.max_new_tokens,
             progress,

@@ -14,7 +14,8 @@ from blockpilot_rl.cli.train_drafter import main
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.files import locked
 from blockpilot_rl.models.pairs import load_pair
-from blockpilot_rl.prompts import builtin_suite
+from blockpilot_rl.prompts import builtin_suite, load_prompts
+from blockpilot_rl.sweeps.continuations import ContinuationStore
 from blockpilot_rl.training import DrafterTrainingConfig, train_drafter
 from blockpilot_rl.training.acceptance import measure_acceptance, summarise_acceptance
 from blockpilot_rl.training.recipe import Trainer
@@ -170,7 +171,6 @@ def test_starts_from_another_drafter(target, finished, tmp_path):
     [
         ({"layers": "5"}, "has layers 1, not 5; training does not change it, so leave layers out"),
         ({"layers": "3"}, "has layers 1, not 3"),
-        ({"draft_vocab_size": "20"}, "has draft_vocab_size 40, not 20"),
         ({"target_layer_ids": "0,1"}, "has target_layer_ids (0, 2), not (0, 1)"),
         ({"mask_token_id": str(MASK - 1)}, f"has mask_token_id {MASK}, not {MASK - 1}"),
     ],
@@ -195,6 +195,78 @@ def test_a_shape_that_is_not_stated_is_that_of_the_initial_drafter(target, finis
     recipe = json.loads((out / "drafter" / "acceptance.json").read_text())["recipe"]
     assert (recipe["layers"], recipe["target_layer_ids"]) == (1, [0, 2])
     assert recipe["draft_vocab_size"] == 40
+
+
+def write_prompts(path, count=120, family="mine"):
+    rows = [{"prompt": f"{family} number {i}", "family": family} for i in range(count)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_only_the_drafter_share_of_seen_families_is_trained_on(target, tmp_path):
+    """Validation prompts of seen and unseen families are measured instead."""
+    files = [write_prompts(tmp_path / f"{name}.jsonl", family=name) for name in ("one", "blue sky")]
+    out = tmp_path / "run"
+    sources = ",".join(["builtin", *map(str, files)])
+    assert train(target, out, prompts=sources, unseen="blue sky", suite_size="5") == 0
+    assert {path.name for path in (out / "corpus").iterdir()} == {"builtin", "one.jsonl"}
+    claims = [
+        json.loads((out / "corpus" / name / "continuations.json").read_text())["count"]
+        for name in ("builtin", "one.jsonl")
+    ]
+    drafter = [prompt for prompt in load_prompts(files[0]) if prompt.split == "drafter"]
+    assert claims == [5, len(drafter)]
+    report = json.loads((out / "drafter" / "acceptance.json").read_text(encoding="utf-8"))
+    assert {"one", "blue sky"} <= report["acceptance_length"].keys()
+
+
+def test_finished_answers_are_used_as_they_are(target, finished, tmp_path, monkeypatch):
+    monkeypatch.setattr(ContinuationStore, "record", lambda *_, **__: pytest.fail("answered again"))
+    out = tmp_path / "run"
+    assert train(target, out, answers=str(finished / "corpus" / "builtin")) == 0
+    assert_same(weights(out), weights(finished))
+    assert not (out / "corpus").exists()
+
+
+def test_prompts_that_are_answered_are_not_answered_again(target, finished, tmp_path):
+    out, answers = tmp_path / "run", str(finished / "corpus" / "builtin")
+    assert train(target, out, answers=answers, prompts="builtin", suite_size="75") == 0
+    claim = out / "corpus" / "builtin" / "continuations.json"
+    assert json.loads(claim.read_text(encoding="utf-8"))["count"] == 5
+    sampled = tmp_path / "sampled"
+    assert train(target, sampled, answers=answers, prompts="builtin", temperature="1") == 0
+    claim = sampled / "corpus" / "builtin-t1" / "continuations.json"
+    assert json.loads(claim.read_text(encoding="utf-8"))["count"] == 70
+
+
+def test_answers_that_do_not_fit_are_refused(target, finished, tmp_path, capsys):
+    answers, out = finished / "corpus" / "builtin", tmp_path / "run"
+    copy = shutil.copytree(answers, tmp_path / "copy")
+    next(copy.glob("shard-00001*")).unlink()
+    cases = {
+        "lacks 1 of 2 shards": {"answers": str(copy)},
+        "with layer_ids [0, 2], not [1, 2]": {"target_layer_ids": "1,2"},
+        "with dtype float32, not bfloat16": {"dtype": "bfloat16"},
+        "continuations.json is missing": {"answers": str(tmp_path)},
+    }
+    for message, changes in cases.items():
+        assert train(target, out, **{"answers": str(answers), **changes}) == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
+
+
+def test_the_draft_vocabulary_of_an_initial_drafter_may_change(target, finished, tmp_path):
+    out = tmp_path / "run"
+    start = str(finished / "drafter")
+    assert train(target, out, init=start, draft_vocab_size="20", learning_rate="1e-9") == 0
+    pair = load_pair(target, out / "drafter")
+    assert len(pair.drafter.draft_token_ids) == 20
+    ours, theirs = weights(out), weights(finished)
+    torch.testing.assert_close(ours["fc.weight"], theirs["fc.weight"], atol=1e-4, rtol=0.01)
+    whole = tmp_path / "whole"
+    assert train(target, whole, init=start, draft_vocab_size="9999", steps="1") == 0
+    assert load_pair(target, whole / "drafter").drafter.draft_token_ids is None
 
 
 def test_the_workflow_runs_from_python(target, finished, tmp_path):

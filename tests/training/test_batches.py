@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from blockpilot_rl.decoding.batched import Continuation
-from blockpilot_rl.training.batches import Batch, TrainingExample, sample_batch, training_example
+from blockpilot_rl.training.batches import Batch, TrainingExample, TrainingExamples, sample_batch
 
 HIDDEN = 3
 
@@ -124,7 +124,7 @@ def test_the_target_is_read_once(top):
     last = torch.randn(9, HIDDEN, generator=generator)
     head = torch.randn(5, HIDDEN, generator=generator)
     answer = Continuation(torch.arange(4), torch.arange(10, 16), torch.randn(9, 2), last)
-    result = training_example(answer, lambda last: last @ head.T, top)
+    result = TrainingExamples([answer], lambda last: last @ head.T, top)[0]
     kept = min(top, 5)
     probs = torch.softmax(last @ head.T, dim=-1)
     assert result.tokens.tolist() == [0, 1, 2, 3, 10, 11, 12, 13, 14, 15]
