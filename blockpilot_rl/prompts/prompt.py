@@ -17,6 +17,10 @@ BUILTIN = "builtin"
 SPLITS: tuple[Split, ...] = ("drafter", "train", "validation", "test")
 """Drafter training, policy training, model selection, and the final comparison."""
 
+TEMPLATE_TEST_SHARE = 0.2
+"""Share of the built-in suite's templates whose prompts are all test prompts."""
+
+_TEMPLATE_SALT = "templates:18918"
 _SPLIT_ENDS = (0.50, 0.75, 0.80, 1.0)
 _ROLES = ("system", "user", "assistant")
 
@@ -43,6 +47,8 @@ class Prompt:
         family: Kind of task; results are grouped by it.
         language: ISO code of the language.
         messages: The turns so far; the last one is the user's.
+        template: Id of the template that the built-in suite wrote the prompt from. It does not
+            count when prompts are compared.
 
     Attributes:
         id: First 16 hexadecimal digits of the SHA-256 of the messages' canonical JSON. Two prompts
@@ -57,6 +63,7 @@ class Prompt:
     family: str
     language: str
     messages: tuple[Message, ...]
+    template: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         """Check the messages and derive the id from them."""
@@ -102,8 +109,18 @@ class Prompt:
 
     @property
     def split(self) -> Split:
-        """The split of the prompt, which never changes."""
-        return split_of(self.id)
+        """The split of the prompt, which never changes.
+
+        All prompts of a template are on one side: they are test prompts if the template is held
+        out, and none of them is otherwise, when the test share of `split_of` is training data.
+        Prompts without a template are split by their id alone.
+        """
+        split = split_of(self.id)
+        if self.template is None:
+            return split
+        if is_held_out(self.template):
+            return "test"
+        return "train" if split == "test" else split
 
     @property
     def text(self) -> str:
@@ -136,8 +153,21 @@ def split_of(prompt_id: str) -> Split:
     Returns:
         One of `SPLITS`.
     """
-    digest = hashlib.sha256(f"split:{prompt_id}".encode()).digest()
-    share = int.from_bytes(digest[:8], "big") / 2**64
+    share = _share(f"split:{prompt_id}")
     return next(
         (split for split, end in zip(SPLITS, _SPLIT_ENDS, strict=True) if share < end), SPLITS[-1]
     )
+
+
+def is_held_out(template: str) -> bool:
+    """Whether all prompts of a template of the built-in suite are test prompts.
+
+    Args:
+        template: Id of the template, `Prompt.template`.
+    """
+    return _share(f"{_TEMPLATE_SALT}:{template}") < TEMPLATE_TEST_SHARE
+
+
+def _share(text: str) -> float:
+    """Map a text to a number from 0 to 1, as a uniform random number that never changes."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64

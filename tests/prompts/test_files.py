@@ -15,7 +15,14 @@ import pandas as pd
 import pytest
 
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.prompts import BadLine, UnusedTurns, builtin_suite, length_check, load_prompts
+from blockpilot_rl.prompts import (
+    BadLine,
+    UnusedTurns,
+    builtin_suite,
+    length_check,
+    load_prompts,
+    split_of,
+)
 from blockpilot_rl.prompts.rows import HUMAN_EVAL_INSTRUCTION
 
 SPEC_BENCH = Path(__file__).parents[3] / "shared" / "data" / "spec_bench_even.jsonl"
@@ -60,7 +67,7 @@ def test_load_jsonl_file(tmp_path: Path, name: str) -> None:
     ]
     loaded = load_prompts(write_rows(tmp_path / name, rows))
     assert [(p.id, p.family, p.split, p.language) for p in loaded] == [
-        (p.id, p.family, p.split, "en") for p in suite
+        (p.id, p.family, split_of(p.id), "en") for p in suite
     ]
 
 

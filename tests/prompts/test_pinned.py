@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from blockpilot_rl.prompts import GROUPS, SPLITS, Prompt, builtin_suite
+from blockpilot_rl.prompts import GROUPS, SPLITS, Prompt, builtin_suite, split_of
 
 FIRST_GROUPS = ("english", "languages", "multi-turn", "short", "long")
 """The groups that the bundled drafter and sweep are made with."""
@@ -36,6 +36,13 @@ PINNED = {
     ("long", "validation"): "5e800ee8fe6755eb",
     ("long", "test"): "cb545fcfe7f6c656",
 }
+TEMPLATES = {
+    "english": "e94595442f8bc26c",
+    "languages": "e7d82788d3a74249",
+    "multi-turn": "06627ca0ebe240b3",
+    "short": "3de45f49c1a6a09f",
+    "long": "21fcc1c3e329360e",
+}
 
 
 def digest(prompts: Iterable[Prompt]) -> str:
@@ -49,22 +56,36 @@ def digest(prompts: Iterable[Prompt]) -> str:
 
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("split", SPLITS)
-def test_every_group_and_split(group: str, split: str) -> None:
+def test_every_group_and_share_of_ids(
+    group: str, split: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts and ids stay, and so does the share that an id alone falls into."""
+    monkeypatch.setattr(Prompt, "split", property(lambda prompt: split_of(prompt.id)))
     size = 40 if group == "long" else 400
     prompts = builtin_suite(size, groups=[group], splits=[split])
     assert digest(prompts) == PINNED[group, split]
 
 
-def test_the_prompts_that_drafters_are_trained_and_reported_on() -> None:
-    drafter = builtin_suite(2000, splits=["drafter"], groups=FIRST_GROUPS)
-    assert digest(drafter) == "4be2e5c7547842d7"
+def test_the_prompts_that_reports_are_made_on() -> None:
     assert digest(builtin_suite(8000)) == "e46878f945e5d23f"
 
 
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_templates_of_every_group(group: str) -> None:
+    prompts = builtin_suite(40 if group == "long" else 400, groups=[group])
+    templates = "".join(str(prompt.template) for prompt in prompts)
+    assert hashlib.sha256(templates.encode()).hexdigest()[:16] == TEMPLATES[group]
+
+
+def test_the_prompts_that_drafters_are_trained_on() -> None:
+    drafter = builtin_suite(2000, splits=["drafter"], groups=FIRST_GROUPS)
+    assert digest(drafter) == "abcd5ab860c7877b"
+
+
 def test_the_prompts_that_sweeps_are_recorded_on() -> None:
-    assert digest(builtin_suite(2000, splits=POLICY_SPLITS)) == "dcab42aa30d2e904"
+    assert digest(builtin_suite(2000, splits=POLICY_SPLITS)) == "a9699e266cf1afe1"
     mixed = builtin_suite(1000, splits=POLICY_SPLITS, groups=FIRST_GROUPS)
-    assert digest(mixed) == "e4a4a8fa86c48ea9"
+    assert digest(mixed) == "201b912d7ec91f9a"
 
 
 def test_the_prompts_of_another_seed() -> None:

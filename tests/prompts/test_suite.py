@@ -59,7 +59,7 @@ def test_a_smaller_group_is_the_beginning(groups: dict[str, list[Prompt]], name:
 @pytest.mark.parametrize("name", GROUPS)
 def test_every_split_has_its_share(groups: dict[str, list[Prompt]], name: str) -> None:
     shares = Counter(p.split for p in groups[name])
-    expected = dict(zip(SPLITS, (0.5, 0.25, 0.05, 0.2), strict=True))
+    expected = dict(zip(SPLITS, (0.4, 0.36, 0.04, 0.2), strict=True))
     for split, share in expected.items():
         assert shares[split] / SIZES[name] == pytest.approx(share, abs=0.09)
     stream = GROUPS[name][-1]

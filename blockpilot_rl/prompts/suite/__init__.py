@@ -1,8 +1,10 @@
 """The built-in suite: groups of prompt families, written by templates and a random generator.
 
 To add a family, write a function that takes a `Writer` and returns a text, put its texts into
-`blockpilot_rl/prompts/data`, and add a new group below. Existing groups keep their families
-in their order, which decides the prompts that a group begins with.
+`blockpilot_rl/prompts/data`, and add a new group below. The function draws its requests with
+`Writer.pick_request`, so that all prompts of one template are on one side of the test split.
+Existing groups keep their families in their order, which decides the prompts that a group begins
+with.
 """
 
 from __future__ import annotations
@@ -200,7 +202,7 @@ def _prompts(stream: Stream, seed: int, splits: Collection[str]) -> Iterator[Pro
     seen: set[str] = set()
     repeats = 0
     while repeats < _MAX_REPEATS:
-        prompt = _conversation(stream, stream.write(writer))
+        prompt = _conversation(stream, stream.write(writer), writer.template)
         repeats = repeats + 1 if prompt.id in seen else 0
         if not repeats and prompt.split in splits:
             yield prompt
@@ -211,9 +213,9 @@ def _prompts(stream: Stream, seed: int, splits: Collection[str]) -> Iterator[Pro
     )
 
 
-def _conversation(stream: Stream, written: str | tuple[str, ...]) -> Prompt:
+def _conversation(stream: Stream, written: str | tuple[str, ...], template: str) -> Prompt:
     """Turn a text, or the turns of a chat that the user begins and ends, into a prompt."""
     turns = (written,) if isinstance(written, str) else written
     roles = itertools.cycle(("user", "assistant"))
     messages = tuple(Message(role, text) for role, text in zip(roles, turns, strict=False))
-    return Prompt(BUILTIN, stream.family, stream.language, messages)
+    return Prompt(BUILTIN, stream.family, stream.language, messages, template)

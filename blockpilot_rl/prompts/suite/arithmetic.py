@@ -18,7 +18,7 @@ def _problem(writer: Writer) -> str:
     who, friend = writer.pair("first")
     color, color2 = writer.pair("color")
     text = writer.write(
-        writer.pick(texts("arithmetic", "problems")),
+        writer.pick_request("problem", texts("arithmetic", "problems")),
         who=who,
         friend=friend,
         what=writer.write("{[thing|fruit]}"),
@@ -31,14 +31,16 @@ def _problem(writer: Writer) -> str:
 
 def _sum(writer: Writer) -> str:
     calculation = writer.write(writer.pick(texts("arithmetic", "sums")))
-    return sentence(writer.write(writer.pick(texts("arithmetic", "sum_requests")), sum=calculation))
+    request = writer.pick_request("sum", texts("arithmetic", "sum_requests"))
+    return sentence(writer.write(request, sum=calculation))
 
 
 def _task(writer: Writer) -> str:
-    return writer.ask(writer.pick(texts("arithmetic", "tasks")))
+    return writer.ask(writer.pick_request("number task", texts("arithmetic", "tasks")))
 
 
 def _equation(writer: Writer) -> str:
+    writer.begin("equation")
     x, factor, term = writer.number(2, 25), writer.number(2, 12), writer.number(1, 40)
     unknown = writer.pick(("x", "y", "n", "k"))
     equation = writer.pick(
@@ -59,6 +61,7 @@ def _equation(writer: Writer) -> str:
 
 
 def _sequence(writer: Writer) -> str:
+    writer.begin("sequence")
     start, step = writer.number(1, 60), writer.number(2, 25)
     grows = writer.chance(0.7)
     length = writer.number(4, 6)
@@ -101,12 +104,16 @@ def _running_sum(writer: Writer) -> tuple[str, ...]:
         request, calculation, value = _next_sum(writer, value)
         turns.append(request)
     turns.append(_answer(writer, calculation, value))
-    last = writer.write(writer.pick(texts("arithmetic", "chat_last_sums")), value=value)
-    turns.append(writer.pick((last, last, _next_sum(writer, value)[0])))
-    return tuple(turns)
+    request = writer.pick(texts("arithmetic", "chat_last_sums"))
+    last = writer.write(request, value=value)
+    further = _next_sum(writer, value)[0]
+    turn, template = writer.pick(((last, request), (last, request), (further, "next")))
+    writer.begin("running sum", template)
+    return (*turns, turn)
 
 
 def _word_problem_chat(writer: Writer) -> tuple[str, ...]:
+    writer.begin("problem chat")
     who, friend = writer.pair("first")
     things = writer.write("{[thing|fruit]}")
     start, more, less = writer.number(30, 90), writer.number(5, 30), writer.number(3, 20)
@@ -125,7 +132,7 @@ def _word_problem_chat(writer: Writer) -> tuple[str, ...]:
         less=less,
     )
     last = writer.write(
-        "[{who} shares the rest with {2..6} friends. How many does each person get, and how many "
+        "[!{who} shares the rest with {2..6} friends. How many does each person get, and how many "
         "are left over?|{friend} has {2..4} times as many. How many do they have together?"
         "|{2..9} of the rest are {color}. What fraction is that?"
         "|How many boxes are needed if {3..9} {things} fit in one?"
@@ -153,18 +160,20 @@ def _word_problem_chat(writer: Writer) -> tuple[str, ...]:
         ),
     )
     if writer.chance(0.4):
+        writer.begin("problem chat", "second")
         return first, answers[0], second
     return first, answers[0], second, answers[1], last
 
 
 def _times_table(writer: Writer) -> tuple[str, ...]:
+    writer.begin("times table chat")
     n, end = writer.number(3, 25), writer.number(4, 8)
     first = writer.write(
         "[Write|Show me|Give me] the {n} times table from 1 to {end}.", n=n, end=end
     )
     lines = "\n".join(f"{i} x {n} = {i * n}" for i in range(1, end + 1))
     second = writer.write(
-        "[Go on up to {further}.|Now the same for {other}.|Now backwards, from {end} to 1."
+        "[!Go on up to {further}.|Now the same for {other}.|Now backwards, from {end} to 1."
         "|Write only the results, separated by commas.|Make a Markdown table of it."
         "|And what is {factor} x {n}?|Put the numbers in words.]",
         n=n,
@@ -177,6 +186,7 @@ def _times_table(writer: Writer) -> tuple[str, ...]:
 
 
 def _conversion(writer: Writer) -> tuple[str, ...]:
+    writer.begin("conversion chat")
     units = writer.pick(texts("arithmetic", "conversions"))
     large, small, factor = units["large"], units["small"], units["factor"]
     first, second, third = (writer.number(2, 40) for _ in range(3))
@@ -192,8 +202,8 @@ def _conversion(writer: Writer) -> tuple[str, ...]:
         turns += [
             f"{second} {large} = {second} x {factor} = {second * factor} {small}.",
             writer.write(
-                "[And the other way round: how many {large} are {n} {small}?|Make a table of both, "
-                "and add {m} {large}.|What is the formula?|What do both make together?]",
+                "[!And the other way round: how many {large} are {n} {small}?|Make a table of both"
+                ", and add {m} {large}.|What is the formula?|What do both make together?]",
                 **bound,
                 n=third * factor,
                 m=third,

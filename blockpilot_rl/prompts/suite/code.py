@@ -13,7 +13,7 @@ def _columns(writer: Writer) -> str:
 
 
 def _function(writer: Writer) -> str:
-    purpose = writer.pick(texts("code", "purposes"))
+    purpose = writer.pick_request("function", texts("code", "purposes"))
     request = (
         "[write|create|make|implement] a [small |simple ||]{language} "
         f"[function|program|function] that {purpose}"
@@ -40,6 +40,7 @@ def _ask(writer: Writer, request: str) -> str:
 
 
 def _header(writer: Writer) -> str:
+    writer.begin("function header")
     source = snippet(writer)
     request = writer.ask(
         "[complete|finish|write the body of|fill in] this [Python function|function]"
@@ -51,7 +52,7 @@ def _header(writer: Writer) -> str:
 def _on_code(writer: Writer) -> str:
     source = snippet(writer)
     request = writer.ask(
-        writer.pick(texts("code", "on_code")),
+        writer.pick_request("on code", texts("code", "on_code")),
         argument=source.argument,
         word=writer.pick(("given", "content", "entry", "element", "source")),
     )
@@ -60,7 +61,7 @@ def _on_code(writer: Writer) -> str:
 
 def _other(writer: Writer) -> str:
     group = writer.pick(("classes", "sql", "shell", "markup"))
-    return _ask(writer, writer.pick(texts("code", group)))
+    return _ask(writer, writer.pick_request(group, texts("code", group)))
 
 
 def write_code(writer: Writer) -> str:
@@ -79,27 +80,36 @@ def write_code_chat(writer: Writer) -> tuple[str, ...]:
         summary=source.summary,
     )
     turns = [asked, _block(source.code)]
-    request, changed = _code_edit(writer, source)
-    last = writer.write(writer.pick(texts("code", "chat_ends")))
+    request, changed, edit = _code_edit(writer, source)
+    end = writer.pick(texts("code", "chat_ends"))
+    last = writer.write(end)
+    writer.begin("code chat", end)
     if writer.chance(0.6):
         return *turns, request, _block(changed), last
-    return *turns, writer.pick((request, last))
+    turn, template = writer.pick(((request, edit), (last, end)))
+    writer.begin("code chat", template)
+    return *turns, turn
 
 
-def _code_edit(writer: Writer, source: Snippet) -> tuple[str, str]:
-    """Draw one change of a function: what the user asks, and the changed code."""
+def _code_edit(writer: Writer, source: Snippet) -> tuple[str, str, str]:
+    """Draw one change of a function: what the user asks, the changed code, and its kind."""
     name = source.header.removeprefix("def ").partition("(")[0]
     new_name = writer.pick(("run", "helper", "process", "compute", "solve", "handle", "apply_rule"))
     argument = writer.pick(("source", "given", "argument", "entry", "content"))
     documented = f'{source.header}\n    """{source.summary}"""\n{source.body}'
     return writer.pick(
         (
-            (f"Rename the function to {new_name}.", _renamed(source.code, name, new_name)),
+            (
+                f"Rename the function to {new_name}.",
+                _renamed(source.code, name, new_name),
+                "rename",
+            ),
             (
                 f"Call the argument {argument} instead of {source.argument}.",
                 _renamed(source.code, source.argument, argument),
+                "argument",
             ),
-            (writer.write("[Add|Now add|Please add] a docstring."), documented),
+            (writer.write("[Add|Now add|Please add] a docstring."), documented, "docstring"),
         )
     )
 

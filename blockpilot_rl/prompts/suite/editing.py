@@ -9,6 +9,7 @@ from blockpilot_rl.prompts.suite.writer import Writer, texts
 
 
 def _exact(writer: Writer, source: Passage) -> str:
+    writer.begin("exact")
     request = writer.ask(
         "[repeat|copy|write out|print|type] [this text|the {kind}|the text below|the following] "
         "[exactly|word for word|without any change|exactly as it is]",
@@ -18,6 +19,7 @@ def _exact(writer: Writer, source: Passage) -> str:
 
 
 def _replace(writer: Writer, source: Passage) -> str:
+    writer.begin("replace")
     fact = writer.pick(list(source.facts))
     request = writer.ask(
         "[replace '{old}' with '{new}' in the {kind}"
@@ -31,8 +33,9 @@ def _replace(writer: Writer, source: Passage) -> str:
 
 
 def _form(writer: Writer, source: Passage) -> str:
+    writer.begin("form")
     request = writer.ask(
-        "[write this text in upper case|rewrite the {kind} in capital letters"
+        "[!write this text in upper case|rewrite the {kind} in capital letters"
         "|change the {kind} to lower case|put each sentence of the {kind} on its own line"
         "|put this text in quotation marks|make every sentence a bullet point"
         "|number the sentences of this text|write the {kind} as a Markdown list"
@@ -51,6 +54,7 @@ def _form(writer: Writer, source: Passage) -> str:
 
 
 def _typo(writer: Writer, source: Passage) -> str:
+    writer.begin("typo")
     words = source.text.split(" ")
     long_words = [i for i, word in enumerate(words) if len(word) > 4 and word.isalpha()]
     place = writer.pick(long_words)
@@ -75,9 +79,10 @@ def _typo(writer: Writer, source: Passage) -> str:
 
 
 def _tense(writer: Writer, source: Passage) -> str:
+    writer.begin("tense")
     request = writer.ask(
-        "rewrite [the {kind}|this text] [in the past tense|in the future tense|in the first person|"
-        "in British spelling|with shorter sentences|without commas|as questions|more politely|"
+        "rewrite [the {kind}|this text] [!in the past tense|in the future tense|in the first person"
+        "|in British spelling|with shorter sentences|without commas|as questions|more politely|"
         "more formally|in a friendly tone], [keeping everything else the same"
         "|changing as little as possible]",
         kind=source.kind,
@@ -86,10 +91,11 @@ def _tense(writer: Writer, source: Passage) -> str:
 
 
 def _lines(writer: Writer) -> str:
+    writer.begin("lines")
     lexicon = writer.pick(("first", "animal", "town", "thing", "food", "job", "hobby", "event"))
     items = list(dict.fromkeys(writer.write(f"{{{lexicon}}}") for _ in range(writer.number(5, 10))))
     request = writer.ask(
-        "[repeat this list exactly|number the lines|sort these lines alphabetically"
+        "[!repeat this list exactly|number the lines|sort these lines alphabetically"
         "|write this list in reverse order|turn this list into one line separated by commas"
         "|turn this list into a JSON array|write each line twice|make each line upper case"
         "|put a dash before each line|remove the [first|last|second] line"
@@ -100,9 +106,10 @@ def _lines(writer: Writer) -> str:
 
 
 def _table_edit(writer: Writer) -> str:
+    writer.begin("table edit")
     table = draw_table(writer)
     request = writer.ask(
-        "[copy this table exactly|print this table again without the row of {key}"
+        "[!copy this table exactly|print this table again without the row of {key}"
         "|sort the {kind} by {column}|write the {kind} in reverse order"
         "|rename the column {column} to {new} and print the table|remove the column {column}"
         "|repeat the table, changing {value} to {other}|print only the first {2..3} {kind}"
@@ -118,9 +125,10 @@ def _table_edit(writer: Writer) -> str:
 
 
 def _code_edit(writer: Writer) -> str:
+    writer.begin("code edit")
     source = snippet(writer)
     request = writer.ask(
-        "[copy this code exactly|rename the function to {name} and print the code"
+        "[!copy this code exactly|rename the function to {name} and print the code"
         "|add a comment above each line of this code|add a docstring to this function"
         "|rename the variable {variable} to {new} in this code"
         "|add type hints to this function|print this code with line numbers]",
@@ -143,8 +151,8 @@ def _bullets(items: Sequence[str]) -> str:
     return "\n".join(f"- {item}" for item in items)
 
 
-def _list_edit(writer: Writer, items: list[str], spare: list[str]) -> tuple[str, list[str]]:
-    """Draw one change of a list: what the user asks, and the changed list."""
+def _list_edit(writer: Writer, items: list[str], spare: list[str]) -> tuple[str, list[str], str]:
+    """Draw one change of a list: what the user asks, the changed list, and the template."""
     item, new = writer.pick(items), spare.pop()
     place = items.index(item)
     rest = [other for other in items if other != item]
@@ -160,7 +168,7 @@ def _list_edit(writer: Writer, items: list[str], spare: list[str]) -> tuple[str,
         ("[Move {item} to the end.|Put {item} last.]", [*rest, item]),
     )  # fmt: skip
     request, changed = writer.pick(edits)
-    return writer.write(request, item=item, new=new), changed
+    return writer.write(request, item=item, new=new), changed, request
 
 
 def write_list_chat(writer: Writer) -> tuple[str, ...]:
@@ -178,18 +186,21 @@ def write_list_chat(writer: Writer) -> tuple[str, ...]:
     ]
     for _ in range(writer.number(0, 1)):
         turns.append(_bullets(items))
-        request, items = _list_edit(writer, items, spare)
+        request, items, _ = _list_edit(writer, items, spare)
         turns.append(request)
     turns.append(_bullets(items))
-    request, _ = _list_edit(writer, items, spare)
-    turns.append(writer.pick((request, request, writer.pick(texts("editing", "last_edits")))))
-    return tuple(turns)
+    request, _, edit = _list_edit(writer, items, spare)
+    last = writer.pick(texts("editing", "last_edits"))
+    turn, template = writer.pick(((request, edit), (request, edit), (last, last)))
+    writer.begin("list chat", template)
+    return (*turns, turn)
 
 
 def write_correction_chat(writer: Writer) -> tuple[str, ...]:
     """Write the turns of one chat that corrects facts of a text."""
     source = passage(writer, 3, 5)
     text = source.text
+    writer.begin("topic", source.kind)
     stated = "\n".join(f"- {name}: {value}" for name, value in source.facts.items())
     turns = [
         writer.write("[Write|Please write|I need] a {kind} with these facts:", kind=source.kind)

@@ -14,6 +14,7 @@ def _keys(writer: Writer, source: Passage) -> list[str]:
 
 
 def _json(writer: Writer, source: Passage) -> str:
+    writer.begin("JSON")
     keys = _keys(writer, source)
     request = writer.ask(
         "[extract the facts from|read|convert the information in] the {kind} "
@@ -27,6 +28,7 @@ def _json(writer: Writer, source: Passage) -> str:
 
 
 def _template(writer: Writer, source: Passage) -> str:
+    writer.begin("JSON form")
     blank = dict.fromkeys(_keys(writer, source), "")
     form = json.dumps(blank, indent=writer.pick((None, 2)))
     request = writer.ask(
@@ -37,10 +39,11 @@ def _template(writer: Writer, source: Passage) -> str:
 
 
 def _fields(writer: Writer, source: Passage) -> str:
+    writer.begin("fields")
     keys = _keys(writer, source)
     request = writer.ask(
         "[list|find|write down] the {keys} [from|mentioned in] the {kind}, "
-        "[one per line as 'key: value'|as a Markdown table with two columns|as bullet points|"
+        "[!one per line as 'key: value'|as a Markdown table with two columns|as bullet points|"
         "as YAML|as a CSV line with a header|as a numbered list]",
         kind=source.kind,
         keys=", ".join(keys[:-1]) + " and " + keys[-1],
@@ -49,8 +52,9 @@ def _fields(writer: Writer, source: Passage) -> str:
 
 
 def _all(writer: Writer, source: Passage) -> str:
+    writer.begin("all words")
     request = writer.ask(
-        "[list|find|extract] all [names of people|names|numbers|places|dates and times|nouns|"
+        "[list|find|extract] all [!names of people|names|numbers|places|dates and times|nouns|"
         "verbs|capitalised words|adjectives] in [this text|the {kind}]"
         "[ as a JSON array|, separated by commas|, one per line|]",
         kind=source.kind,
@@ -59,16 +63,17 @@ def _all(writer: Writer, source: Passage) -> str:
 
 
 def _convert(writer: Writer) -> str:
+    writer.begin("convert")
     table = draw_table(writer)
     source, target = writer.pick(
         (
-            (table.csv(), "[JSON|a JSON array of objects|a Markdown table|YAML]"),
-            (table.lines(), "[JSON|a JSON array of objects|a Markdown table|CSV]"),
-            (table.markdown(), "[JSON|a JSON array of objects|CSV|YAML]"),
-            (table.json(), "[CSV|a Markdown table|YAML|one sentence each]"),
+            (table.csv(), "[!JSON|a JSON array of objects|a Markdown table|YAML]"),
+            (table.lines(), "[!JSON|a JSON array of objects|a Markdown table|CSV]"),
+            (table.markdown(), "[!JSON|a JSON array of objects|CSV|YAML]"),
+            (table.json(), "[!CSV|a Markdown table|YAML|one sentence each]"),
             (
                 table.render(writer),
-                "[an HTML table|sentences|bullet points|Python dictionaries|"
+                "[!an HTML table|sentences|bullet points|Python dictionaries|"
                 "a list of the {column} values|SQL insert statements]",
             ),
         )
@@ -83,10 +88,11 @@ def _convert(writer: Writer) -> str:
 
 
 def _sentences(writer: Writer) -> str:
+    writer.begin("sentences")
     form = writer.pick(texts("extract", "statements"))
     lines = [writer.write(form) for _ in range(writer.number(2, 5))]
     request = writer.ask(
-        "[turn|convert] [these sentences|each of these lines] into [a JSON array of objects|"
+        "[turn|convert] [these sentences|each of these lines] into [!a JSON array of objects|"
         "JSON with one object per line|a Markdown table|CSV with a header|YAML|short notes]"
     )
     separator = writer.pick(("\n", " "))

@@ -8,7 +8,7 @@ from blockpilot_rl.prompts.suite.writer import Writer, texts
 def write_story(writer: Writer) -> str:
     """Write one prompt that asks for free writing."""
     hero = writer.write(writer.pick(texts("stories", "heroes")))
-    request = writer.pick(texts("stories", "requests"))
+    request = writer.pick_request("story", texts("stories", "requests"))
     asked = writer.ask(
         request,
         hero=hero,
@@ -53,14 +53,15 @@ def write_story_chat(writer: Writer) -> tuple[str, ...]:
         request = writer.write("Call the {animal} {name2} instead of {name}.", **bound)
         turns += [request, turns[1].replace(name, name2)]
         bound |= {"name": name2, "name2": name3}
-    turns.append(writer.write(writer.pick(texts("stories", "chat_ends")), **bound))
+    end = writer.pick_request("story chat", texts("stories", "chat_ends"))
+    turns.append(writer.write(end, **bound))
     return tuple(turns)
 
 
 def write_other(writer: Writer) -> str:
     """Write one everyday prompt that fits none of the other families."""
     group = writer.pick(texts("other", "groups"))
-    template = writer.pick(group["templates"])
+    template = writer.pick_request(group["name"], group["templates"])
     pairs = {}
     for name in ("animal", "hobby", "season", "job", "concept", "food"):
         if f"{{other_{name}}}" in template:
@@ -71,7 +72,8 @@ def write_other(writer: Writer) -> str:
 
 def write_short(writer: Writer) -> str:
     """Write one prompt of a word or a line."""
-    form = writer.pick(texts("short", "words") if writer.chance(0.1) else texts("short", "lines"))
+    forms = texts("short", "words") if writer.chance(0.1) else texts("short", "lines")
+    form = writer.pick_request("short", forms)
     bound: dict[str, str] = {}
     for slot in ("animal", "hobby", "month"):
         if f"{{{slot}2}}" in form:

@@ -24,11 +24,11 @@ def write_arithmetic(writer: Writer) -> str:
     kind = writer.pick(("problem", "problem", "sum", "task"))
     if kind == "sum":
         calculation = writer.write(writer.pick(_SUMS))
-        return sentence(writer.write(_pick(writer, "calculations"), sum=calculation))
+        return sentence(writer.write(_request(writer, "calculations"), sum=calculation))
     if kind == "task":
-        return writer.ask(_pick(writer, "tasks"))
+        return writer.ask(_request(writer, "tasks"))
     who, friend = writer.pair("first")
-    template = _pick(writer, "problems")
+    template = _request(writer, "problems")
     problem = writer.write(template, who=who, friend=friend, things=writer.write("{things}"))
     return problem + _pick(writer, "calculation_styles")
 
@@ -37,8 +37,9 @@ def write_question(writer: Writer) -> str:
     """Write one question, with or without a text that answers it."""
     style = writer.write(_pick(writer, "answer_styles"))
     if writer.chance(0.5):
-        return writer.write(_pick(writer, "questions")) + style
+        return writer.write(_request(writer, "questions")) + style
     source = _passage(writer)
+    writer.begin("topic", source.kind)
     question = writer.pick(source.questions) + style
     return _pick(writer, "layouts").format(text=source.text, question=question)
 
@@ -49,16 +50,21 @@ def write_story(writer: Writer) -> str:
     animal, animal2 = writer.pair("animal")
     cast = {"first": first, "first2": first2, "animal": animal, "animal2": animal2}
     opening = writer.write(_pick(writer, "openings"), **cast)
-    request = _pick(writer, "stories")
+    request = _request(writer, "stories")
     asked = writer.ask(request, **cast, opening=opening)
     return asked if ": " in request else asked + writer.write(_pick(writer, "story_styles"))
 
 
 def write_summary(writer: Writer) -> str:
     """Write one prompt that asks for a shorter version of an invented passage."""
-    request = writer.ask(_pick(writer, "summaries"))
+    request = writer.ask(_request(writer, "summaries"))
     label: str = load_texts(f"languages/{writer.language}")["label"]
     return writer.about(request, _passage(writer).text, label)
+
+
+def _request(writer: Writer, key: str) -> str:
+    """Draw one request of the writer's language, the template of its prompt."""
+    return writer.pick_request(key, texts(f"languages/{writer.language}", key))
 
 
 def _pick(writer: Writer, key: str) -> str:

@@ -48,11 +48,12 @@ def _one(writer: Writer, texts: list[Passage]) -> tuple[int, Passage]:
 
 
 def _question(writer: Writer, texts: list[Passage]) -> str:
+    writer.begin("long question")
     place, text = _one(writer, texts)
     questions = writer.some(text.questions, 3)
     value = writer.pick(list(text.facts.values()))
     return writer.write(
-        "[About text {place}: {question}|Read text {place} again. {question}|Question about the "
+        "[!About text {place}: {question}|Read text {place} again. {question}|Question about the "
         "{kind}: {question}|Answer with the help of the {kind}: {question}"
         "|Answer these questions about text {place}:\n1. {question}\n2. {question2}\n3. {question3}"
         "|In which text is '{value}' mentioned, and why?|Which texts mention a [date|price|name]? "
@@ -69,9 +70,10 @@ def _question(writer: Writer, texts: list[Passage]) -> str:
 
 
 def _summary(writer: Writer, texts: list[Passage]) -> str:
+    writer.begin("long summary")
     place, text = _one(writer, texts)
     return writer.ask(
-        "[summarise each text in one sentence|summarise text {place} in [one sentence|two "
+        "[!summarise each text in one sentence|summarise text {place} in [one sentence|two "
         "sentences|{15..40} words or fewer]|give each text a [title|headline]"
         "|write [one paragraph|a list of bullet points] that covers all texts"
         "|list the [two|three] most important facts of each text"
@@ -86,10 +88,11 @@ def _summary(writer: Writer, texts: list[Passage]) -> str:
 
 
 def _facts(writer: Writer, texts: list[Passage]) -> str:
+    writer.begin("long facts")
     place, text = _one(writer, texts)
     keys = writer.some(list(text.facts), 4)
     return writer.ask(
-        "[convert text {place} into a JSON object with the keys {keys}"
+        "[!convert text {place} into a JSON object with the keys {keys}"
         "|extract {keys} from the {kind}, one per line as 'key: value'"
         "|list all [names of people|places|numbers|dates and times] in the texts"
         "|make a Markdown table with one row for each text: number, kind and most important fact"
@@ -103,10 +106,11 @@ def _facts(writer: Writer, texts: list[Passage]) -> str:
 
 
 def _copy(writer: Writer, texts: list[Passage]) -> str:
+    writer.begin("long copy")
     place, text = _one(writer, texts)
     fact = writer.pick(list(text.facts))
     return writer.ask(
-        "[copy text {place} exactly|repeat the {kind} word for word"
+        "[!copy text {place} exactly|repeat the {kind} word for word"
         "|copy text {place} but write '{new}' instead of '{old}'"
         "|copy the [first|last] sentence of each text|write text {place} in upper case"
         "|put each sentence of the {kind} on its own line|copy text {place} without its first "

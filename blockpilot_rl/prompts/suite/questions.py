@@ -44,11 +44,12 @@ def _about_value(writer: Writer, source: Passage) -> str:
 
 
 def _about_table(writer: Writer) -> str:
+    writer.begin("about table")
     table = draw_table(writer)
     row, other = writer.some(table.rows, 2)
     column = writer.number(1, len(table.columns) - 1)
     asked = writer.write(
-        "[What is the {column} of {key}?|Which {name} has the {column} {value}?"
+        "[!What is the {column} of {key}?|Which {name} has the {column} {value}?"
         "|How many rows does this table have?|List all values of {column}."
         "|Compare {key} and {other}.|Which columns are there?|What do we know about {key}?"
         "|What is different between {key} and {other}?|Describe the {kind} in two sentences.]",
@@ -68,13 +69,16 @@ def write_question(writer: Writer) -> str:
     if writer.chance(0.12):
         return _about_table(writer)
     forms = (*[_one_question] * 3, _several_questions, _about_value)
-    return writer.pick(forms)(writer, passage(writer))
+    form, source = writer.pick(forms), passage(writer)
+    writer.begin("topic", source.kind)
+    return form(writer, source)
 
 
 def write_summary(writer: Writer) -> str:
     """Write one prompt that asks for a shorter version of an invented passage."""
     source = passage(writer)
-    request = writer.ask(writer.pick(texts("questions", "summaries")), kind=source.kind)
+    template = writer.pick_request("summary", texts("questions", "summaries"))
+    request = writer.ask(template, kind=source.kind)
     return writer.about(
         request, source.text, writer.pick(("Text", "Passage", source.kind.capitalize()))
     )
@@ -83,6 +87,7 @@ def write_summary(writer: Writer) -> str:
 def write_question_chat(writer: Writer) -> tuple[str, ...]:
     """Write the turns of one chat that asks about a passage again and again."""
     source = passage(writer)
+    writer.begin("topic", source.kind)
     pairs = list(zip(source.answers, source.questions, strict=True))
     asked = dict(writer.some(pairs, len(pairs)))  # one question about each sentence
     first, second, third = list(asked.items())[:3]

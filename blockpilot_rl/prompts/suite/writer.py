@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ _SLOT = re.compile(r"(\b[Aa] )?\{(\w+|\d+\.\.\d+)\}")
 _VOWEL = re.compile(r"(?!one|eu|use|usu|uni)[aeiou]|8|1[18]\b", re.IGNORECASE)
 
 
+_MARK = "!"
 _DATA = Path(__file__).parents[1] / "data"
 # The loader written in C is ten times as fast, but some builds of PyYAML lack it.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -69,6 +72,22 @@ def load_grammar(language: str) -> Grammar:
     )
 
 
+@functools.cache
+def _template_options(text: str) -> tuple[str, ...]:
+    """The options, as they are written, of the choice `[!a|b]` in a text; () if it has none."""
+    _, found, rest = text.partition(f"[{_MARK}")
+    options, depth = [""], 0
+    for character in rest if found else "]":
+        if character == "]" and depth == 0:
+            break
+        depth += (character == "[") - (character == "]")
+        if character == "|" and depth == 0:
+            options.append("")
+        else:
+            options[-1] += character
+    return tuple(options) if found else ()
+
+
 class Writer:
     """Draws words, numbers and whole texts from one random generator.
 
@@ -76,6 +95,10 @@ class Writer:
     or hold further alternatives. `{slot}` becomes a bound value or a word of the lexicon, and
     `{2..9}` a number in that range, ends included. In English the article "a" before either mark
     agrees with what follows.
+
+    A writer notes which request it draws: `template` names it, without the words filled in and
+    without phrasing, layout and style. `begin` and `pick_request` note requests, and so does a
+    choice whose first character is an exclamation mark, `[!a|b]`.
 
     Args:
         rng: The generator of all choices. Writers with equal generators write the same.
@@ -86,6 +109,28 @@ class Writer:
         self.language = language
         self._rng = rng
         self._grammar = load_grammar(language)
+        self._noted: tuple[str, ...] = ()
+
+    @property
+    def template(self) -> str:
+        """Id of the template of the last prompt: 16 hexadecimal digits."""
+        noted = json.dumps(self._noted, ensure_ascii=False)
+        return hashlib.sha256(noted.encode()).hexdigest()[:16]
+
+    def begin(self, *request: str) -> None:
+        """Note what a new prompt asks for, in place of all noted before.
+
+        Args:
+            request: Name of the kind of request, and the text that tells it from others of its
+                kind.
+        """
+        self._noted = request
+
+    def pick_request(self, kind: str, options: Sequence[str]) -> str:
+        """Draw one of several requests of a kind, and note it as the prompt's template."""
+        drawn = self.pick(options)
+        self.begin(kind, drawn)
+        return drawn
 
     def pick(self, options: Sequence[T]) -> T:
         """Draw one of the options."""
@@ -122,8 +167,13 @@ class Writer:
         Returns:
             The text, with nothing left to fill in.
         """
+        requests = _template_options(template)
         while choice := _CHOICE.search(template):
-            option = self._after(choice[1], self.pick(choice[2].split("|")))
+            options = choice[2].removeprefix(_MARK).split("|")
+            drawn = int(self._rng.integers(len(options)))
+            if choice[2].startswith(_MARK):
+                self.begin(*self._noted, requests[drawn])
+            option = self._after(choice[1], options[drawn])
             template = template[: choice.start()] + option + template[choice.end() :]
         return _SLOT.sub(lambda slot: self._after(slot[1], self._word(slot[2], bound)), template)
 
