@@ -198,7 +198,8 @@ def test_a_shape_that_is_not_stated_is_that_of_the_initial_drafter(target, finis
 
 
 def write_prompts(path, count=120, family="mine"):
-    rows = [{"prompt": f"{family} number {i}", "family": family} for i in range(count)]
+    words = [chr(ord("a") + i % 26) * (1 + i % 5) for i in range(count)]
+    rows = [{"prompt": f"{word} {i} {family}", "family": family} for i, word in enumerate(words)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
