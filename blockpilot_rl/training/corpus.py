@@ -81,7 +81,8 @@ class Corpus(Sequence[Continuation]):
             before = len(self._places)
             for index, key in enumerate(folder.prompt_ids):
                 prompt = known.get(key)
-                if split_of(key) != "drafter" or (prompt and prompt.family in unseen):
+                split = prompt.split if prompt else split_of(key)
+                if split != "drafter" or (prompt and prompt.family in unseen):
                     continue
                 self._places.append((folder, index))
                 self.groups.append(
