@@ -13,6 +13,7 @@ from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.oracle import best_fixed_by_mean
 from blockpilot_rl.files import whole_number
+from blockpilot_rl.models.messages import describe_template
 from blockpilot_rl.policies.config import TrainedOn
 from blockpilot_rl.sweeps.table import Sweep
 
@@ -97,8 +98,8 @@ class Problem:
             )
         if metadata.template != self.template:
             raise BlockPilotError(
-                f"the agent was trained with chat-template options {self.template}, the sweep has "
-                f"{metadata.template}; train on a sweep with those options"
+                f"the agent was trained with {describe_template(self.template)}, the sweep has "
+                f"{describe_template(metadata.template)}; train on a sweep with those prompts"
             )
         if metadata.state.select(self.state.names) != self.state:
             raise BlockPilotError(

@@ -12,6 +12,7 @@ from typing import Literal
 
 from blockpilot_rl.cli.console import open_console, open_messages, run, show_progress
 from blockpilot_rl.cli.flags import (
+    completion_option,
     device_option,
     drafter_option,
     dtype_option,
@@ -55,6 +56,7 @@ class AcceptanceBenchmark:
     dtype: str = dtype_option("bfloat16")
     device: str = device_option()
     target: str | None = target_option()
+    completion: bool = completion_option()
     drafter: str | None = drafter_option()
     json: str | None = option(None, nargs="?", const="-", metavar="FILE", help="write a record")
 
@@ -90,7 +92,13 @@ def main(config: AcceptanceBenchmark) -> None:
     """Run the benchmark and print acceptance by group."""
     check_output(config.json)
     prompts = config.read_prompts()
-    pair = load_pair(config.target, config.drafter, config.dtype, config.device)
+    pair = load_pair(
+        config.target,
+        config.drafter,
+        config.dtype,
+        config.device,
+        completion=config.completion,
+    )
     with show_progress(open_messages()) as progress:
         report = acceptance_report(
             Decoder(pair),

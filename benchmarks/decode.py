@@ -24,6 +24,7 @@ from scipy.stats import bootstrap
 
 from blockpilot_rl.cli.console import open_console, open_messages, run
 from blockpilot_rl.cli.flags import (
+    completion_option,
     device_option,
     drafter_option,
     dtype_option,
@@ -70,6 +71,7 @@ class DecodeBenchmark:
     dtype: str = dtype_option("bfloat16")
     device: str = device_option()
     target: str | None = target_option()
+    completion: bool = completion_option()
     drafter: str | None = drafter_option()
     seed: int = option(0, help="of the order within a prompt")
     json: str | None = option(None, nargs="?", const="-", metavar="FILE", help="write a record")
@@ -92,7 +94,13 @@ class DecodeBenchmark:
 def main(config: DecodeBenchmark) -> None:
     """Run the benchmark and print its ratios."""
     check_output(config.json)
-    pair = load_pair(config.target, config.drafter, config.dtype, config.device)
+    pair = load_pair(
+        config.target,
+        config.drafter,
+        config.dtype,
+        config.device,
+        completion=config.completion,
+    )
     ways = make_ways(pair, config)
     rng = np.random.default_rng(config.seed)
     prompts = [pair.encode(p.chat()) for p in builtin_suite(config.prompts, splits=["test"])]

@@ -32,6 +32,7 @@ from rich.table import Table
 
 from blockpilot_rl.cli.console import open_console, open_messages, run
 from blockpilot_rl.cli.flags import (
+    completion_option,
     device_option,
     drafter_option,
     dtype_option,
@@ -64,6 +65,7 @@ class ExactnessBenchmark:
     dtype: str = dtype_option("float32")
     device: str = device_option()
     target: str | None = target_option()
+    completion: bool = completion_option()
     drafter: str | None = drafter_option()
     seed: int = option(0, help="random seed of the noise, added to the id of each prompt")
     json: str | None = option(
@@ -150,7 +152,13 @@ class Journal:
 def main(config: ExactnessBenchmark) -> int:
     """Run the comparison; returns 1 if a text differs by more than rounding."""
     prompts = config.read_prompts()
-    pair = load_pair(config.target, config.drafter, config.dtype, config.device)
+    pair = load_pair(
+        config.target,
+        config.drafter,
+        config.dtype,
+        config.device,
+        completion=config.completion,
+    )
     decoder = Decoder(pair)
     description = {
         "fingerprint": pair.fingerprint,

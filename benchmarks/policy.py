@@ -17,6 +17,7 @@ from rich.progress import track
 
 from blockpilot_rl.cli.console import open_console, open_messages, render, run
 from blockpilot_rl.cli.flags import (
+    completion_option,
     device_option,
     drafter_option,
     dtype_option,
@@ -57,6 +58,7 @@ class PolicyBenchmark:
     dtype: str = dtype_option("bfloat16")
     device: str = device_option()
     target: str | None = target_option()
+    completion: bool = completion_option()
     drafter: str | None = drafter_option()
     seed: int = option(0, help="of the order within a prompt and, with its id, of its noise")
     json: str | None = option(None, nargs="?", const="-", metavar="FILE", help="write a record")
@@ -87,7 +89,14 @@ def main(config: PolicyBenchmark) -> None:
     """Run the benchmark and print the gains."""
     check_output(config.json)
     policy = BlockSizePolicy.from_pretrained(config.policy)
-    decoder = Decoder(load_pair(config.target, config.drafter, config.dtype, config.device))
+    pair = load_pair(
+        config.target,
+        config.drafter,
+        config.dtype,
+        config.device,
+        completion=config.completion,
+    )
+    decoder = Decoder(pair)
     policy.check_pair(decoder.pair.fingerprint, decoder.pair.template)
     fixed = sorted({*config.sizes(), decoder.pair.block_size} - {policy.config.fallback})
     ways: dict[str, int | BlockSizePolicy] = {

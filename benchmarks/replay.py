@@ -21,6 +21,7 @@ from scipy.stats import bootstrap
 
 from blockpilot_rl.cli.console import open_console, open_messages, run
 from blockpilot_rl.cli.flags import (
+    completion_option,
     device_option,
     drafter_option,
     dtype_option,
@@ -56,6 +57,7 @@ class ReplayBenchmark:
     dtype: str = dtype_option("float32")
     device: str = device_option()
     target: str | None = target_option()
+    completion: bool = completion_option()
     drafter: str | None = drafter_option()
     seed: int = option(0, help="random seed of the order within a batch, and of sampling")
     json: str | None = option(None, nargs="?", const="-", metavar="FILE", help="write a record")
@@ -112,7 +114,13 @@ def main(config: ReplayBenchmark) -> None:
     """Run the benchmark and print its ratios."""
     check_output(config.json)
     arms, rng = whole_numbers(config.arms, "--arms"), np.random.default_rng(config.seed)
-    pair = load_pair(config.target, config.drafter, config.dtype, config.device)
+    pair = load_pair(
+        config.target,
+        config.drafter,
+        config.dtype,
+        config.device,
+        completion=config.completion,
+    )
     decoder = Decoder(pair)
     if decoder.drafter is None:
         raise BlockPilotError("replay needs a drafter; this pair has none")

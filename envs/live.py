@@ -41,7 +41,7 @@ class BlockSizeLiveEnv(OneStepEnv):
         arms: Block sizes to choose from, increasing from 1.
         state_groups: State groups to observe, in order.
         dtype: Dtype to load the default pair in.
-        template: Options of the chat template.
+        template: How prompts become tokens, over the `template` of the pair.
         render_mode: Must be None.
 
     Raises:

@@ -163,8 +163,10 @@ def _measure(config: CalibrateConfig, sweep: Sweep | None) -> Calibration:
             f"--arms lacks {', '.join(lacking)} of the sweep's block sizes; add them or leave "
             "--arms out"
         )
-    decoder = Decoder(load_pair(config.target, config.drafter, dtype, config.device))
-    pair = decoder.pair
+    pair = load_pair(
+        config.target, config.drafter, dtype, config.device, completion=config.completion
+    )
+    decoder = Decoder(pair)
     if sweep is not None and pair.fingerprint != sweep.metadata.fingerprint:
         raise BlockPilotError(
             f"the sweep is of {sweep.metadata.target} with {sweep.metadata.drafter} "

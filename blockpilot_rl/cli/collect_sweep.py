@@ -89,7 +89,9 @@ def collect_sweep(config: CollectSweepConfig) -> None:
         return
     origin: dict[str, Any] = {"skipped_prompts": [], "unused_turns": None}
     target, drafter = (_from_anywhere(name) for name in (config.target, config.drafter))
-    pair = partial(load_pair, target, drafter, template=config.template)
+    pair = partial(
+        load_pair, target, drafter, template=config.template, completion=config.completion
+    )
     with show_progress(console) as progress:
         prompts = partial(_load_prompts, config, console, progress, origin)
         if config.part[1] > 1:

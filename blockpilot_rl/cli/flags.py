@@ -89,6 +89,15 @@ def drafter_option() -> Any:
     return option(None, help="hub id or folder (default: the bundled drafter)")
 
 
+def completion_option() -> Any:
+    """Declare `--completion`."""
+    return option(
+        False,
+        help="read prompts as plain text to complete instead of chats, as a target without a chat "
+        "template needs it",
+    )
+
+
 def dtype_option(default: str) -> Any:
     """Declare `--dtype`."""
     return option(default, help="float32, bfloat16 or float16")

@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 from blockpilot_rl.cli.console import command
 from blockpilot_rl.cli.flags import (
+    completion_option,
     device_option,
     drafter_option,
     dtype_option,
@@ -48,6 +49,7 @@ class GenerateConfig:
     template: dict[str, Any] = option(
         default_factory=dict, help="options of the chat template, such as enable_thinking:false"
     )
+    completion: bool = completion_option()
     max_new_tokens: int = option(128, minimum=1, help="budget, the first token included")
     temperature: float = option(0.0, help="0 is greedy")
     top_k: int = option(0, help="sample from the K most probable tokens; 0 is all")
@@ -127,6 +129,7 @@ def generate(config: GenerateConfig) -> None:
         config.device,
         with_drafter=not alone,
         template=config.template,
+        completion=config.completion,
     )
     # Standard output holds either the text or the record, so that each can be piped.
     echo = Echo(pair, sys.stderr if config.json == "-" else sys.stdout)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from blockpilot_rl.cli.flags import words
+from blockpilot_rl.cli.flags import completion_option, words
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import Pair
 from blockpilot_rl.options import check_options, option
@@ -59,6 +59,7 @@ class PromptFlags:
     languages: str | None = option(
         None, metavar="A,B", help="languages of the groups, such as de,fr"
     )
+    completion: bool = completion_option()
 
     def __post_init__(self) -> None:
         """Check the flags.
@@ -79,7 +80,8 @@ class PromptFlags:
             raise BlockPilotError(
                 f"--limit must be at most {LARGEST_SUITE} for the built-in suite, got {self.limit}"
             )
-        self._builtin(0)
+        # The first prompt of each group shows whether it holds chats.
+        self._builtin(len(self._groups) if self.completion and self.prompts is None else 0)
 
     def load_prompts(
         self,
@@ -123,15 +125,25 @@ class PromptFlags:
         """Labels of prompts from elsewhere, as arguments of `load_prompts`."""
         return {}
 
+    @property
+    def _groups(self) -> tuple[str, ...]:
+        return ("english",) if self.groups is None else words(self.groups)
+
     def _builtin(self, size: int, progress: ProgressCallback | None = None) -> list[Prompt]:
-        return builtin_suite(
+        prompts = builtin_suite(
             size,
             families=None if self.families is None else words(self.families),
             splits=["train", "validation", "test"],
-            groups=("english",) if self.groups is None else words(self.groups),
+            groups=self._groups,
             languages=None if self.languages is None else words(self.languages),
             progress=progress,
         )
+        if self.completion and any(len(prompt.messages) > 1 for prompt in prompts):
+            raise BlockPilotError(
+                "--completion reads texts, and the group multi-turn holds chats; leave it out of "
+                "--groups"
+            )
+        return prompts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -355,8 +355,8 @@ class Decoder:
         """Prefill a prompt, choose the block size and decode.
 
         Args:
-            prompt: A user's message, a conversation of turns with `role` and `content`, or token
-                ids, `[1, n]`.
+            prompt: A user's message (the text to complete, if the pair reads completions), a
+                conversation of turns with `role` and `content`, or token ids, `[1, n]`.
             block_size: A fixed size (1 is plain decoding) or a policy that chooses one. Default:
                 the drafter's own size.
             max_new_tokens: Budget, the first token included.
@@ -368,8 +368,6 @@ class Decoder:
             BlockPilotError: If the request does not fit, or if the policy was trained for another
                 pair or other template options.
         """
-        if isinstance(prompt, str):
-            prompt = [{"role": "user", "content": prompt}]
         is_text = not isinstance(prompt, torch.Tensor)
         ids = prompt if isinstance(prompt, torch.Tensor) else self.pair.encode(prompt)
         chooser = self.pair.block_size if block_size is None else block_size

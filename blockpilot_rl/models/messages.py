@@ -1,11 +1,14 @@
-"""Chat messages as clients send them, in the one form that chat templates read."""
+"""Prompts as clients send them: conversations for a chat template, and texts to complete."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from blockpilot_rl.errors import BlockPilotError
+
+COMPLETION = "completion"
+"""Key of a pair's `template` whose value True means that prompts are plain text."""
 
 _CALLS = {"tool_calls", "function_call"}
 """Keys that can stand in place of a content."""
@@ -36,6 +39,35 @@ def normalize_messages(messages: Any) -> list[dict[str, Any]]:
     if not isinstance(messages, list | tuple):
         raise _not_a_message(messages)
     return [_normalize(message) for message in messages]
+
+
+def completion_text(turns: Sequence[Mapping[str, Any]]) -> str:
+    """Return the plain text that a prompt of one user message stands for.
+
+    Args:
+        turns: Messages as `normalize_messages` returns them.
+
+    Raises:
+        BlockPilotError: If there are several messages, or the message is not the user's.
+    """
+    roles = [str(turn["role"]) for turn in turns]
+    if roles != ["user"]:
+        raise BlockPilotError(
+            f"a completion is one text, not a conversation of {' and '.join(roles)}; give one "
+            "message of the user, or a target with a chat template"
+        )
+    return str(turns[0]["content"])
+
+
+def describe_template(template: Mapping[str, Any] | None) -> str:
+    """Describe how a pair turns prompts into tokens, for messages.
+
+    Args:
+        template: The pair's `template`.
+    """
+    if (template or {}).get(COMPLETION):
+        return "prompts as plain text (completions)"
+    return f"chat-template options {dict(template or {})}"
 
 
 def _normalize(message: Any) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from blockpilot_rl.models.fit import (
     share_modules,
     token_ids,
 )
-from blockpilot_rl.models.messages import normalize_messages
+from blockpilot_rl.models.messages import COMPLETION, completion_text, normalize_messages
 from blockpilot_rl.provenance import sha256_file
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -60,8 +60,9 @@ class Pair:
         target_name: Hub id or folder name of the target.
         drafter_name: Hub id or folder name of the drafter.
         stop_token_ids: Tokens that end a text.
-        template: Options of the chat template, such as `enable_thinking`. They change acceptance,
-            so records and policies store them. None if prompts are tokens.
+        template: How prompts become tokens: options of the chat template, such as
+            `enable_thinking`, or `{"completion": True}` for plain text. It changes acceptance, so
+            records and policies store it. None if prompts are tokens.
     """
 
     target: PreTrainedModel
@@ -108,27 +109,35 @@ class Pair:
         """Digest of the target's config and weights."""
         return _fingerprint(self.target)
 
-    def encode(self, messages: Sequence[Mapping[str, Any]], **template: Any) -> torch.Tensor:
-        """Render a conversation with the target's chat template.
+    def encode(self, prompt: str | Sequence[Mapping[str, Any]], **template: Any) -> torch.Tensor:
+        """Turn a prompt into tokens, with the target's chat template or as plain text.
+
+        Plain text gets the special tokens that the tokenizer adds by default, such as a first one.
 
         Args:
-            messages: Turns with `role` and `content`, in any form that `normalize_messages` reads.
-            **template: Options of the chat template for this conversation, over the pair's own.
+            prompt: A user's message, or turns with `role` and `content`, in any form that
+                `normalize_messages` reads. A completion is one message of the user.
+            **template: Values for this prompt, over the pair's own `template`.
 
         Returns:
             Token ids, `[1, n]`, on the pair's device.
 
         Raises:
-            BlockPilotError: If the conversation is empty or malformed, or the chat template is
-                missing, lacks these options or refuses the conversation.
+            BlockPilotError: If the prompt is empty or malformed, or a conversation for completions,
+                or the chat template is missing, lacks these options or refuses the conversation.
         """
-        turns = normalize_messages(messages)
+        if isinstance(prompt, str):
+            prompt = [{"role": "user", "content": prompt}]
+        turns = normalize_messages(prompt)
         if not turns or not turns[-1]["content"].strip():
             raise BlockPilotError("the prompt is empty; give some text")
         options = {**(self.template or {}), **template}
         _check_template(self.tokenizer, options, self.target_name)
+        if options.pop(COMPLETION, False):
+            ids = self.tokenizer(completion_text(turns), return_tensors="pt").input_ids
+            return ids.to(self.device)  # type: ignore[no-any-return]
         try:
-            ids: Any = self.tokenizer.apply_chat_template(
+            ids = self.tokenizer.apply_chat_template(
                 turns,
                 add_generation_prompt=True,
                 return_tensors="pt",
@@ -146,14 +155,25 @@ class Pair:
 def _check_template(
     tokenizer: PreTrainedTokenizerBase, options: Mapping[str, Any], target_name: str
 ) -> None:
-    """Refuse options that a chat template would silently ignore."""
+    """Refuse options that a chat template would silently ignore, and a target without one."""
+    if options.get(COMPLETION):
+        unused = [name for name in options if name != COMPLETION]
+        if unused:
+            raise BlockPilotError(
+                f"completions are plain text, without the option {unused[0]!r} of a chat template; "
+                "drop one of them"
+            )
+        return
     templates = tokenizer.chat_template
     if templates is None:
-        raise BlockPilotError(f"target {target_name} has no chat template")
+        raise BlockPilotError(
+            f"target {target_name} has no chat template; give it prompts as plain text, with "
+            "completion=True (--completion)"
+        )
     text = templates if isinstance(templates, str) else " ".join(templates.values())
     # Arguments of the renderer itself are not options of the template.
     taken = {"messages", *signature(tokenizer.apply_chat_template).parameters}
-    known = set(re.findall(r"\w+", text)) - taken
+    known = (set(re.findall(r"\w+", text)) | {COMPLETION}) - taken
     for name in options:
         if name not in known:
             raise BlockPilotError(
@@ -213,6 +233,7 @@ def load_pair(
     *,
     with_drafter: bool = True,
     template: Mapping[str, Any] | None = None,
+    completion: bool = False,
 ) -> Pair:
     """Load a target with its drafter and check that they fit.
 
@@ -223,6 +244,8 @@ def load_pair(
         device: Where to put both models.
         with_drafter: Whether to load a drafter.
         template: Options of the chat template, such as `enable_thinking`.
+        completion: Whether prompts are plain text to complete, as for a target without a chat
+            template. The same as the option `completion` in `template`.
 
     Raises:
         BlockPilotError: If a checkpoint is missing, corrupt or not supported, or the drafter does
@@ -235,8 +258,11 @@ def load_pair(
     model = _load_target(folder, torch_dtype, device)
     tokenizer = _load_tokenizer(folder)
     target_name = DEFAULT_TARGET if target is None else _short_name(target)
-    if template:
-        _check_template(tokenizer, template, target_name)
+    options = dict(template or {})
+    if options.pop(COMPLETION, False) or completion:
+        options[COMPLETION] = True
+    if options:
+        _check_template(tokenizer, options, target_name)
     draft_model = None
     if with_drafter:
         if drafter is None and target is not None:
@@ -251,7 +277,7 @@ def load_pair(
         target_name=target_name,
         drafter_name=None if draft_model is None else _short_name(drafter or "bundled"),
         stop_token_ids=_stop_tokens(model, tokenizer),
-        template=dict(template or {}),
+        template=options,
     )
 
 

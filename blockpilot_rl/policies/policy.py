@@ -23,6 +23,7 @@ from torch import nn
 
 from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.files import atomic_directory, write_json
+from blockpilot_rl.models.messages import describe_template
 from blockpilot_rl.policies.config import ACTIVATIONS, PolicyConfig, TrainedOn
 
 BUNDLED_POLICY = Path(__file__).parents[1] / "bundled" / "policy"
@@ -184,8 +185,8 @@ class BlockSizePolicy(nn.Module):
             )
         if template is not None and dict(template) != self.config.template:
             raise BlockPilotError(
-                f"policy was trained with chat-template options {self.config.template}, "
-                f"not {dict(template)}"
+                f"policy was trained with {describe_template(self.config.template)}, not "
+                f"{describe_template(template)}"
             )
 
     def check_request(

@@ -399,6 +399,23 @@ def test_template_options_are_recorded(call, tmp_path, capsys):
     assert names(tmp_path) == set()
 
 
+def test_completions_are_recorded(call, profile, tmp_path, capsys):
+    """A sweep of completions says so, and does not mix with a sweep of chats."""
+    assert call("--completion", "--limit", 5, "--profile", profile) == 0
+    (tmp_path / "sweep").rename(tmp_path / "texts")
+    assert call("--limit", 5, "--profile", profile) == 0
+    texts, chats = (Sweep.load(tmp_path / name) for name in ("texts", "sweep"))
+    assert (texts.metadata.template, chats.metadata.template) == ({"completion": True}, {})
+    longer, shorter = (
+        sweep.rows.set_index("id")["prompt_tokens"].to_dict() for sweep in (chats, texts)
+    )
+    assert {longer[key] - shorter[key] for key in longer.keys() & shorter.keys()} == {1}
+    capsys.readouterr()
+    merged = ["--merge", tmp_path / "texts", tmp_path / "sweep", "--out", tmp_path / "both"]
+    assert main([str(word) for word in merged]) == 2
+    assert "another template" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "moment",
     [

@@ -135,6 +135,18 @@ def test_template_options(call, folder, tmp_path, capsys):
     assert "policy was trained with chat-template options {}" in complaint(capsys, code)
 
 
+def test_completions_are_plain_text(call, folder, capsys):
+    """They reach the prompt and the record, and a policy of chats refuses them."""
+    assert call("--prompt", PROMPT, "--completion", "--json") == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["prompt_tokens"], record["template"]) == (len(PROMPT), {"completion": True})
+    code = call("--prompt", PROMPT, "--completion", "--policy", folder / "policy")
+    assert (
+        "policy was trained with chat-template options {}, not prompts as plain text (completions)"
+        in complaint(capsys, code)
+    )
+
+
 def test_text_and_summary_go_to_different_streams(call, folder, capsys):
     assert call("--prompt", PROMPT, "--policy", folder / "policy") == 0
     out, err = capsys.readouterr()

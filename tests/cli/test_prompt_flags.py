@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
@@ -128,3 +129,24 @@ def test_flags_that_contradict_each_other(flags, message):
     with pytest.raises(BlockPilotError) as no:
         LabelledPromptFlags(**flags)
     assert message in str(no.value)
+
+
+def test_completions_leave_out_chats(pair):
+    prompts, _ = load(pair, limit=12, completion=True, groups="english,short,long")
+    assert {len(prompt.messages) for prompt in prompts} == {1}
+    for chats in ("multi-turn", "english,multi-turn", "short,long,multi-turn"):
+        with pytest.raises(BlockPilotError, match="the group multi-turn holds chats; leave it out"):
+            LabelledPromptFlags(completion=True, groups=chats)
+
+
+def test_chats_in_files_are_bad_completions(tiny, tmp_path):
+    pair = load_pair(*tiny, completion=True)
+    turns = [{"role": role, "content": "ab"} for role in ("user", "assistant", "user")]
+    rows = [{"prompt": "abc"}, {"messages": turns}, {"turns": ["one", "two"]}]
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with pytest.raises(BlockPilotError, match="line 2: a completion is one text"):
+        load(pair, prompts=str(path), completion=True)
+    prompts, said = load(pair, prompts=str(path), completion=True, skip_bad=True)
+    assert [prompt.text for prompt in prompts] == ["abc", "one"]
+    assert "user and assistant and user" in str(said[0])

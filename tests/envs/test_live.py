@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import time
 import warnings
 
@@ -53,6 +54,16 @@ def test_state_and_acceptance_are_the_decoders(env, pair, row):
     assert info["acceptance_length"] == decoder.decode(prefill, 4).acceptance_length
     if info["seconds"] > 0:
         assert reward == pytest.approx(info["plain_seconds"] / info["seconds"])
+
+
+def test_prompts_are_completions_where_the_pair_or_the_environment_says_so(pair):
+    texts = dataclasses.replace(pair, template={"completion": True})
+    for env in (
+        BlockSizeLiveEnv(texts, PROMPTS, 8, ARMS),
+        BlockSizeLiveEnv(pair, PROMPTS, 8, ARMS, template={"completion": True}),
+    ):
+        env.reset(options={"row": 1})
+        assert env._prefill.prompt_tokens == len(PROMPTS[1].text)
 
 
 def test_the_reward_of_plain_decoding_is_exactly_one(env):

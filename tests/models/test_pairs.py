@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import BloomConfig, BloomForCausalLM
+from tokenizers.processors import TemplateProcessing
+from transformers import AutoTokenizer, BloomConfig, BloomForCausalLM
 
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import load_pair, parse_dtype
 from tests.tiny_pair import MASK, STOP, encode, tiny_drafter, tiny_pair, tiny_target, variant
 
+FIRST = 60
 IDS = {"mask_token_id": MASK, "target_layer_ids": [0, 2]}
 
 
@@ -281,5 +283,62 @@ def test_prompts_that_cannot_be_rendered(tmp_path):
     with pytest.raises(BlockPilotError, match=r"refuses this conversation: .*concatenate"):
         pair.encode([{"role": "user", "content": "a"}], tail=3)
     pair.tokenizer.chat_template = None
-    with pytest.raises(BlockPilotError, match="target target has no chat template"):
+    with pytest.raises(BlockPilotError, match=r"no chat template; give it prompts .*--completion"):
         encode(pair, "a")
+
+
+@pytest.fixture
+def base_target(tiny, tmp_path):
+    """A target without a chat template, whose tokenizer begins every text with a token."""
+    folder = shutil.copytree(tiny[0], tmp_path / "target")
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    tokenizer = AutoTokenizer.from_pretrained(tiny[0])
+    tokenizer.chat_template = None
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<extra0> $A", special_tokens=[("<extra0>", FIRST)]
+    )
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_completions_are_the_text_with_the_special_tokens_of_the_tokenizer(tiny, base_target):
+    base = load_pair(base_target, tiny[1], completion=True)
+    chat = load_pair(*tiny)
+    text = " ab, c "
+    plain = base.encode(text)
+    assert plain.tolist() == [[FIRST, *chat.encode(text)[0, :-1].tolist()]]
+    for content in (text, [{"type": "text", "text": text}]):
+        assert torch.equal(base.encode([{"role": "user", "content": content}]), plain)
+    assert base.template == {"completion": True}
+    assert load_pair(base_target, tiny[1], template=base.template).template == base.template
+
+
+def test_a_target_with_a_chat_template_reads_completions_too(tiny):
+    chat, text = load_pair(*tiny), load_pair(*tiny, completion=True)
+    assert torch.equal(text.encode("abc"), chat.encode("abc")[:, :-1])
+    assert torch.equal(chat.encode("abc", completion=True), text.encode("abc"))
+    assert torch.equal(text.encode("abc", completion=False), chat.encode("abc"))
+    assert load_pair(*tiny, template={"completion": False}).template == chat.template == {}
+    assert text.fingerprint == chat.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("messages", "message"),
+    [
+        ([("user", "a"), ("assistant", "b"), ("user", "c")], "user and assistant and user"),
+        ([("system", "a"), ("user", "b")], "not a conversation of system and user"),
+        ([("assistant", "a")], "not a conversation of assistant"),
+        ([("user", " \n")], "the prompt is empty"),
+        ([], "the prompt is empty"),
+    ],
+)
+def test_completions_are_one_text(tiny, messages, message):
+    pair = load_pair(*tiny, completion=True)
+    with pytest.raises(BlockPilotError, match=message):
+        pair.encode([{"role": role, "content": content} for role, content in messages])
+
+
+def test_completions_have_no_template_options(tiny):
+    for given in ({"completion": True, "enable_thinking": False}, {"tail": "a"}):
+        with pytest.raises(BlockPilotError, match="completions are plain text, without the option"):
+            load_pair(*tiny, template=given, completion=True)

@@ -283,6 +283,12 @@ def test_answers_with_other_template_options_are_refused(recorded, decoder):
         pair.tokenizer.chat_template = kept
 
 
+def test_answers_to_completions_are_not_those_to_chats(recorded, decoder):
+    pair = dataclasses.replace(decoder.pair, template={"completion": True})
+    with pytest.raises(BlockPilotError, match="with other template;"):
+        record(Decoder(pair), recorded.folder)
+
+
 def test_a_shard_without_a_claim(recorded, decoder, tmp_path):
     """It may be of any target."""
     folder = shutil.copytree(recorded.folder, tmp_path / "store")
