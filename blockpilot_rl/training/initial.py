@@ -127,7 +127,7 @@ def new_drafter(
         config: The recipe.
         groups: Group of each answer, as in `set_draft_vocabulary`.
     """
-    config = config.with_default_shape()
+    config = config.with_default_shape(pair.target.config.num_hidden_layers)
     assert config.layers is not None
     assert config.target_layer_ids is not None
     assert config.draft_vocab_size is not None

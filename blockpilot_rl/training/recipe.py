@@ -28,16 +28,28 @@ from blockpilot_rl.models.pairs import Pair
 from blockpilot_rl.options import check_options, option
 from blockpilot_rl.training.batches import Batch, TrainingExamples, sample_batch
 
-DEFAULT_SHAPE = {"layers": 3, "target_layer_ids": (1, 9, 18, 27), "draft_vocab_size": 8192}
-"""Shape of a drafter that starts from random weights, where the recipe does not state it."""
+_DEFAULT_LAYERS, _DEFAULT_VOCABULARY = 3, 8192
+
+
+def default_layer_ids(depth: int) -> tuple[int, ...]:
+    """Choose the target layers that a drafter reads, where the recipe does not state them.
+
+    They are four layers at equal distances, from the second to the third from the end, as in
+    DFlash: 1, 9, 18 and 27 of 30.
+
+    Args:
+        depth: Number of layers of the target.
+    """
+    return tuple(sorted({min(depth - 2, 1 + i * max(depth - 4, 0) // 3) for i in range(4)}))
 
 
 @dataclass(frozen=True)
 class RecipeConfig:
     """How to train a drafter.
 
-    `layers`, `target_layer_ids` and `draft_vocab_size` default to `DEFAULT_SHAPE`, or to the shape
-    of the drafter that training starts from.
+    Without `layers`, `target_layer_ids` or `draft_vocab_size`, the drafter has the shape of the one
+    that training starts from, or 3 layers, the target layers of `default_layer_ids` and 8192
+    tokens.
     """
 
     steps: int = option(1800, help="optimiser steps; the learning rate decays over them", minimum=1)
@@ -66,7 +78,7 @@ class RecipeConfig:
     )
     layers: int | None = option(None, help="drafter layers (default: 3)", minimum=1, maximum=1024)
     target_layer_ids: tuple[int, ...] | None = option(
-        None, help="0-based target layers to read (default: 1,9,18,27)"
+        None, help="0-based target layers to read (default: four, evenly spaced)"
     )
     draft_vocab_size: int | None = option(
         None, help="tokens that may be drafted, the most frequent ones (default: 8192)", minimum=1
@@ -111,13 +123,19 @@ class RecipeConfig:
 
     @property
     def shape(self) -> dict[str, Any]:
-        """The values of `DEFAULT_SHAPE` that the recipe states."""
-        values = {name: getattr(self, name) for name in DEFAULT_SHAPE}
+        """What the recipe states of the drafter's shape."""
+        names = ("layers", "target_layer_ids", "draft_vocab_size")
+        values = {name: getattr(self, name) for name in names}
         return {name: value for name, value in values.items() if value is not None}
 
-    def with_default_shape(self) -> RecipeConfig:
-        """This recipe with every unstated value of the shape taken from `DEFAULT_SHAPE`."""
-        return dataclasses.replace(self, **{**DEFAULT_SHAPE, **self.shape})
+    def with_default_shape(self, depth: int) -> RecipeConfig:
+        """This recipe with its whole shape stated, for a target of `depth` layers."""
+        default = {
+            "layers": _DEFAULT_LAYERS,
+            "target_layer_ids": default_layer_ids(depth),
+            "draft_vocab_size": _DEFAULT_VOCABULARY,
+        }
+        return dataclasses.replace(self, **{**default, **self.shape})
 
 
 _CHECKPOINT = {"config", "step", "drafter", "optimizers"}

@@ -60,6 +60,11 @@ class DrafterTrainingConfig(RecipeConfig):
     target: str | None = option(None, help="hub id, folder or GGUF file (default: SmolLM2-135M)")
     device: str = option("cpu", help="where the target runs")
     dtype: str = option("bfloat16", help="dtype of the target: float32, bfloat16 or float16")
+    completion: bool = option(
+        False,
+        help="read prompts as plain text to complete instead of chats, as a target without a chat "
+        "template needs it",
+    )
     prompts: tuple[str, ...] = option(
         (),
         metavar="SOURCE,...",
@@ -202,13 +207,21 @@ def _train_drafter(
     config: DrafterTrainingConfig, progress: ProgressCallback
 ) -> DrafterTrainingResult:
     """Train a drafter, or answer a part of its corpus."""
-    pair = load_pair(config.target, None, config.dtype, config.device, with_drafter=False)
+    pair = load_pair(
+        config.target,
+        None,
+        config.dtype,
+        config.device,
+        with_drafter=False,
+        completion=config.completion,
+    )
     if config.block_size + config.max_new_tokens >= pair.max_length:
         raise BlockPilotError(
             f"blocks of {config.block_size} and {config.max_new_tokens} new tokens leave no room "
             f"for a prompt in the target's {pair.max_length} positions"
         )
-    drafter, recipe = None, config.recipe.with_default_shape()
+    depth = pair.target.config.num_hidden_layers
+    drafter, recipe = None, config.recipe.with_default_shape(depth)
     if config.init is not None:
         drafter, recipe = pretrained_drafter(config.init, pair, config.recipe, config.mask_token_id)
     assert recipe.target_layer_ids is not None
@@ -344,7 +357,9 @@ def _save(
     """Save the drafter together with its acceptance length on held-out prompts."""
     with atomic_directory(config.drafter_folder, overwrite=True) as partial:
         drafter.save_pretrained(partial)
-        pair = load_pair(config.target, partial, config.dtype, config.device)
+        pair = load_pair(
+            config.target, partial, config.dtype, config.device, completion=config.completion
+        )
         report = acceptance_report(
             Decoder(pair),
             held_out,

@@ -68,6 +68,24 @@ def assert_same(ours, theirs) -> None:
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+def test_a_target_without_a_chat_template_learns_from_completions(target, tmp_path, capsys):
+    """The layers that it reads follow from the target's depth."""
+    base = shutil.copytree(target, tmp_path / "base")
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = None
+    (base / "chat_template.jinja").unlink()
+    tokenizer.save_pretrained(base)
+    words = ["--target", str(base), "--out", str(tmp_path / "run")]
+    chosen = {k: v for k, v in QUICK.items() if k != "--target-layer-ids"} | {"--steps": "2"}
+    words += [word for pair in chosen.items() for word in pair]
+    assert main(words) == 2
+    assert "has no chat template; give it prompts as plain text" in capsys.readouterr().err
+    assert main([*words, "--completion"]) == 0
+    report = json.loads((tmp_path / "run" / "drafter" / "acceptance.json").read_text())
+    assert report["template"] == {"completion": True}
+    assert load_pair(base, tmp_path / "run" / "drafter").drafter.config.target_layer_ids == [1]
+
+
 def test_leaves_a_drafter_that_loads_and_decodes(target, finished):
     pair = load_pair(target, finished / "drafter")
     config = pair.drafter.config

@@ -17,7 +17,7 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.drafter import DFlashDraftModel
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.training.initial import choose_mask_token, new_drafter, pretrained_drafter
-from blockpilot_rl.training.recipe import RecipeConfig, Trainer
+from blockpilot_rl.training.recipe import RecipeConfig, Trainer, default_layer_ids
 from tests.tiny_pair import MASK, PROMPTS, RECIPE, VOCABULARY, answers, encode
 
 FEW = dataclasses.replace(RECIPE, steps=8, checkpoint_every=2, block_sizes=(8, 4))
@@ -49,6 +49,16 @@ def same(a, b) -> bool:
     if isinstance(a, list | tuple):
         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
     return torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+
+
+@pytest.mark.parametrize(
+    ("depth", "layers"),
+    [(30, (1, 9, 18, 27)), (18, (1, 5, 10, 15)), (5, (1, 2)), (4, (1,)), (3, (1,)), (2, (0,))],
+)
+def test_default_target_layers_follow_the_depth(depth, layers):
+    assert default_layer_ids(depth) == layers
+    assert FEW.with_default_shape(depth).target_layer_ids == FEW.target_layer_ids
+    assert max(layers) < depth - 1
 
 
 def test_overfit_then_decoding_accepts_whole_blocks(pair, texts):
