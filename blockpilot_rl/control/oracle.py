@@ -7,7 +7,8 @@ from typing import Literal
 import numpy as np
 
 from blockpilot_rl.control.traces import StepTraces
-from blockpilot_rl.decoding.round_costs import RoundCosts, pass_sizes
+from blockpilot_rl.decoding.latency import pass_sizes
+from blockpilot_rl.decoding.round_costs import RoundCosts
 
 
 def oracle_seconds(

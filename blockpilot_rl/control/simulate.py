@@ -14,7 +14,8 @@ import numpy as np
 
 from blockpilot_rl.control.traces import StepTraces
 from blockpilot_rl.decoding.control import BatchController
-from blockpilot_rl.decoding.round_costs import RoundCosts, pass_sizes
+from blockpilot_rl.decoding.latency import pass_sizes
+from blockpilot_rl.decoding.round_costs import RoundCosts
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from blockpilot_rl.decoding.replay import Trace
+from blockpilot_rl.decoding.replay import Trace, draft_columns
 from blockpilot_rl.errors import BlockPilotError
 
 
@@ -60,10 +60,14 @@ class StepTraces:
         shape = (len(traces), int(anchors.max(initial=0)))
         drafts = block_sizes[-1] - 1
         accepted = np.zeros((*shape, len(block_sizes)), np.int16)
-        confidences = np.zeros((*shape, 1, drafts), np.float32)
+        extended = all(trace.is_extended for trace in traces)
+        chains = draft_columns(block_sizes) if extended else [slice(-drafts, None)]
+        confidences = np.zeros((*shape, len(chains), drafts), np.float32)
         for row, (trace, steps) in enumerate(zip(traces, anchors, strict=True)):
             accepted[row, :steps] = trace.accepted
-            confidences[row, :steps, 0] = trace.confidences
+            for column, own in enumerate(chains):
+                chain = trace.confidences[:, own]
+                confidences[row, :steps, column, : chain.shape[1]] = chain
         return cls(
             block_sizes,
             accepted,

@@ -34,6 +34,8 @@ class Continuation:
         features: Outputs of the feature layers at the prompt and at every emitted token but the
             last, `[n + m - 1, layers * hidden]`.
         last: Final-norm hidden states at the same positions, `[n + m - 1, hidden]`.
+        max_new_tokens: Budget of the text. It ended with a stop token if it is shorter. Blocks are
+            shorter near the end of the budget, not near a stop token.
         sampling: How its tokens were chosen.
     """
 
@@ -41,6 +43,7 @@ class Continuation:
     output_ids: torch.Tensor
     features: torch.Tensor
     last: torch.Tensor
+    max_new_tokens: int
     sampling: Sampling = GREEDY
 
 
@@ -104,7 +107,7 @@ def continue_batch(
         for i, row in enumerate(rows):
             records[row].append(hidden, i)
         token = _choose(target, hidden, sampling, places, step + 1)
-    return [record.finish() for record in records]
+    return [record.finish(max_new_tokens) for record in records]
 
 
 def _choose(
@@ -196,12 +199,13 @@ class _Record:
         if not self.ended:
             self.ended, self.length = True, len(self.tokens)
 
-    def finish(self) -> Continuation:
+    def finish(self, max_new_tokens: int) -> Continuation:
         tokens = self.tokens[: self.length] if self.ended else self.tokens
         return Continuation(
             prompt_ids=self.prompt_ids.cpu(),
             output_ids=torch.tensor(tokens),
             features=torch.cat(self.features)[: len(self.prompt_ids) + len(tokens) - 1],
             last=torch.cat(self.last)[: len(self.prompt_ids) + len(tokens) - 1],
+            max_new_tokens=max_new_tokens,
             sampling=self.sampling,
         )

@@ -361,7 +361,9 @@ def measure_and_check(
         size, length = arms[column], texts[text][0].shape[1]
         emitted = generation.accepted[1:]
         if emitted:
-            predicted = profile.decode_seconds(size, length, emitted, temperature > 0)
+            predicted = profile.decode_seconds(
+                size, length, emitted, temperature > 0, config.max_new_tokens
+            )
             slow, measured = times.slowness(moment), generation.decode_seconds
             decodes.append(Decoded(size, length, sum(emitted), predicted, slow, measured))
     if not decodes:

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from blockpilot_rl.decoding.drafting import LeanDrafter
 from blockpilot_rl.decoding.forward import TargetForward, logits_of, target_forward
-from blockpilot_rl.decoding.generation import Generation, Pass, Prefill
+from blockpilot_rl.decoding.generation import Generation, Pass, Prefill, shortened
 from blockpilot_rl.decoding.sampling import GREEDY, Sampler, Sampling
 from blockpilot_rl.decoding.state import StateLayout, compute_state, state_layout
 from blockpilot_rl.errors import BlockPilotError
@@ -208,7 +208,8 @@ class Decoder:
 
         Args:
             prefill: The prompt. Earlier streams of it change nothing.
-            block_size: Tokens per block, the anchor included; 1 is plain decoding.
+            block_size: Tokens per block, the anchor included; 1 is plain decoding. Near the end of
+                the budget, blocks are shorter: they have no more drafts than tokens are left.
             max_new_tokens: Budget, the first token included. Default: the prefill's.
 
         Raises:
@@ -250,15 +251,16 @@ class Decoder:
                     "once for each stream"
                 )
             began = time.perf_counter()
+            size = shortened(block_size, budget - emitted)
             with torch.inference_mode():
-                tokens, features = self._step(prefill, anchor, emitted, block_size, unread)
+                tokens, features = self._step(prefill, anchor, emitted, size, unread)
             cache.crop(prefill.prompt_tokens + emitted + len(tokens) - 1)
             tokens = _clip(tokens[: budget - emitted], stops)
             seconds = time.perf_counter() - began
             if draft_cache is not None:
                 unread.append(features)
             anchor, emitted = tokens[-1], emitted + len(tokens)
-            yield Pass(block_size, tuple(tokens), seconds)
+            yield Pass(size, tuple(tokens), seconds)
 
     def _step(
         self,
@@ -399,15 +401,19 @@ class Decoder:
 
         Args:
             block_sizes: Sizes to run besides 1 and the drafter's own.
-            new_tokens: Budget of each run.
+            new_tokens: Tokens after which each run ends.
             sampling: How tokens will be chosen in the timed calls.
         """
         sizes = {1, self.pair.block_size, *block_sizes}
         ids = torch.arange(1, 17, device=self.pair.device)[None] % self.target.vocab_size
-        prefill = self.prefill(ids, new_tokens, max(sizes), sampling)
+        prefill = self.prefill(ids, new_tokens + max(sizes), max(sizes), sampling)
         for size in sorted(sizes):
-            for _ in self._passes(prefill, size, new_tokens, frozenset()):
-                pass
+            # With this budget no block is shortened before the run ends.
+            emitted = 0
+            for item in self._passes(prefill, size, new_tokens + size, frozenset()):
+                emitted += len(item.tokens)
+                if emitted >= new_tokens:
+                    break
 
 
 def check_alike(target: PreTrainedModel, drafter: PreTrainedModel) -> None:

@@ -11,12 +11,26 @@ import torch
 from blockpilot_rl.decoding.sampling import Sampler
 
 
+def shortened(block_size: int, tokens_left: int) -> int:
+    """Size of the block that is drafted and verified near the end of a budget.
+
+    A block has the anchor and at most one draft for each token that is left, as in z-lab's
+    reference.
+
+    Args:
+        block_size: The chosen block size.
+        tokens_left: Tokens that may still be emitted, at least 1.
+    """
+    return min(block_size, tokens_left + 1)
+
+
 @dataclass(frozen=True)
 class Pass:
     """One target pass.
 
     Attributes:
-        block_size: Tokens it verified, the anchor included (1 for prefill and plain decoding).
+        block_size: Tokens it verified, the anchor included (1 for prefill and plain decoding). Near
+            the end of the budget it is smaller than the chosen size.
         tokens: Tokens it emitted.
         seconds: Its time, drafting included.
     """

@@ -269,10 +269,7 @@ class LatencyProfile:
                 raise BlockPilotError(
                     f"a pass of {count} tokens is outside the latency profile's {low} to {high}"
                 )
-        return np.stack(
-            [np.interp(tokens, self.block_sizes, part) for part in np.transpose(self.verify)],
-            axis=1,
-        )
+        return _interpolate(np.asarray(tokens), self.block_sizes, self.verify)
 
     def step_lines(self, block_sizes: Sequence[int]) -> np.ndarray:
         """Lines of whole steps, draft and verify together, `[n, 2]`.
@@ -286,57 +283,79 @@ class LatencyProfile:
         lines: np.ndarray = self.draft_lines(block_sizes) + self.verify_lines(block_sizes)
         return lines
 
+    def draft_table(self) -> np.ndarray:
+        """Lines of drafter passes of every size, `[largest + 1, 2]`; 0 for sizes up to 1.
+
+        Sizes between measured ones are interpolated, and those below the smallest measured draft
+        cost as much as it.
+        """
+        table = np.zeros((self.block_sizes[-1] + 1, 2))
+        measured = [
+            (size, line)
+            for size, line in zip(self.block_sizes, self.draft, strict=True)
+            if size > 1
+        ]
+        if measured:
+            sizes, lines = zip(*measured, strict=True)
+            table[2:] = _interpolate(np.arange(2, len(table)), sizes, lines)
+        return table
+
+    def verify_table(self) -> np.ndarray:
+        """Lines of target passes of every number of tokens, `[largest + 1, 2]`.
+
+        Numbers between measured ones are interpolated, and those below the smallest measured one
+        cost as much as it.
+        """
+        return _interpolate(np.arange(self.block_sizes[-1] + 1), self.block_sizes, self.verify)
+
     def decode_seconds(
         self,
         block_size: int,
         prompt_tokens: int,
         emitted: Sequence[int] | np.ndarray,
         sampled: bool = False,
+        max_new_tokens: int | None = None,
     ) -> float:
         """Predict the time of a decode after prefill.
 
         Args:
-            block_size: Block size of every pass.
+            block_size: Chosen block size.
             prompt_tokens: Length of the prompt.
             emitted: Tokens emitted by each pass.
             sampled: Whether the decode has a temperature.
+            max_new_tokens: Budget of the text, near whose end blocks are shorter; None if every
+                block is whole, as in release 0.1.
 
         Returns:
-            Seconds: each draft and verify pass at its own context length, the drafter's pass over
-            the prompt (block sizes above 1), and the sampling (at a temperature).
+            Seconds: each draft and verify pass at its own context length and size, the drafter's
+            pass over the prompt (block sizes above 1), and the sampling (at a temperature).
 
         Raises:
             BlockPilotError: If the block size was not measured.
         """
         if len(emitted) == 0:
             return 0.0
-        passes, contexts = np.array([[len(emitted)]]), context_sum(prompt_tokens, emitted)
-        noise = noise_positions(block_size, emitted) if sampled else 0
         seconds = self.price(
-            (block_size,),
-            passes,
-            np.array(contexts),
-            np.array([prompt_tokens]),
-            np.array([[noise]]),
+            (block_size,), [[emitted]], [prompt_tokens], np.array([sampled]), max_new_tokens
         )
         return float(seconds[0, 0])
 
     def price(
         self,
         block_sizes: Sequence[int],
-        passes: np.ndarray,
-        contexts: np.ndarray,
-        prompt_tokens: np.ndarray,
-        noise: np.ndarray,
+        emitted: Sequence[Sequence[Sequence[int] | np.ndarray]],
+        prompt_tokens: Sequence[int] | np.ndarray,
+        sampled: np.ndarray,
+        max_new_tokens: int | None,
     ) -> np.ndarray:
         """Predict the times of many decodes after prefill; see `decode_seconds`.
 
         Args:
             block_sizes: Block sizes.
-            passes: Number of passes of each decode under each size, `[n, sizes]`.
-            contexts: Sum of the passes' context lengths, `[n, sizes]`.
+            emitted: Tokens emitted by each pass, for each text and block size.
             prompt_tokens: Length of each prompt, `[n]`.
-            noise: Positions that need noise, 0 for greedy decodes, `[n, sizes]`.
+            sampled: Whether each text has a temperature, `[n]`.
+            max_new_tokens: Budget of each text; None if every block is whole.
 
         Returns:
             Seconds, `[n, sizes]`.
@@ -344,18 +363,21 @@ class LatencyProfile:
         Raises:
             BlockPilotError: If a block size was not measured.
         """
-        greedy, sampled = (
-            profile.step_lines(block_sizes) for profile in (self, self.at_temperature())
-        )
-        lines = np.where((noise > 0)[..., None], sampled, greedy)
-        reading = self.read_prompt[0] + self.read_prompt[1] * prompt_tokens[:, None]
-        drafts = np.asarray(block_sizes) > 1
-        return np.asarray(
-            passes * lines[..., 0]
-            + contexts * lines[..., 1]
-            + drafts * reading
-            + noise * self.noise_seconds
-        )
+        self.draft_lines(block_sizes)
+        lines = [x.draft_table() + x.verify_table() for x in (self, self.at_temperature())]
+        offset, slope = self.read_prompt
+        seconds = np.zeros((len(emitted), len(block_sizes)))
+        for row, (texts, tokens, warm) in enumerate(
+            zip(emitted, prompt_tokens, sampled, strict=True)
+        ):
+            reading = offset + slope * tokens
+            for column, (size, lengths) in enumerate(zip(block_sizes, texts, strict=True)):
+                anchors = anchors_of(lengths)
+                costs = lines[int(warm)][pass_sizes(size, anchors, max_new_tokens)]
+                total = costs[:, 0].sum() + costs[:, 1] @ (int(tokens) + anchors)
+                noise = noise_positions(size, lengths, max_new_tokens) if warm else 0
+                seconds[row, column] = total + (size > 1) * reading + noise * self.noise_seconds
+        return seconds
 
     def scaled(self, factor: float) -> LatencyProfile:
         """Return the profile of a device where further tokens of a block cost `factor` times more.
@@ -391,25 +413,54 @@ class LatencyProfile:
         return float((ends[1] / ends[0] - 1) / max(1, self.block_sizes[-1] - self.block_sizes[0]))
 
 
-def context_sum(prompt_tokens: int, emitted: Sequence[int] | np.ndarray) -> int:
-    """Sum the context lengths of a decode's passes.
+def anchors_of(emitted: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Output token that each pass of a decode is anchored at, counted from 0.
 
     Args:
-        prompt_tokens: Context length of the first pass.
-        emitted: Tokens emitted by each pass. They extend the context of all later passes.
+        emitted: Tokens emitted by each pass after prefill.
     """
-    later = np.arange(len(emitted))[::-1]
-    return int(prompt_tokens * len(emitted) + np.asarray(emitted, dtype=int) @ later)
+    lengths = np.asarray(emitted, dtype=int)
+    return np.asarray(np.cumsum(lengths) - lengths)
 
 
-def noise_positions(block_size: int, emitted: Sequence[int] | np.ndarray) -> int:
+def pass_sizes(
+    block_size: int | np.ndarray, anchors: np.ndarray, max_new_tokens: int | None
+) -> np.ndarray:
+    """Size of the block of each pass, which is shorter near the end of a budget.
+
+    A block has no more drafts than tokens are left.
+
+    Args:
+        block_size: Chosen block size, or one for each pass.
+        anchors: Output token that each pass is anchored at, counted from 0.
+        max_new_tokens: Budget of the text; None if every block is whole.
+
+    Returns:
+        Sizes, in the shape of `block_size` and `anchors` broadcast together.
+    """
+    if max_new_tokens is None:
+        return np.broadcast_arrays(block_size, anchors)[0]
+    return np.asarray(np.minimum(block_size, max_new_tokens - anchors))
+
+
+def noise_positions(
+    block_size: int, emitted: Sequence[int] | np.ndarray, max_new_tokens: int | None = None
+) -> int:
     """Count the positions that need noise: all up to the end of the last block.
 
     Args:
-        block_size: Block size of every pass.
+        block_size: Chosen block size.
         emitted: Tokens emitted by each pass, at least one.
+        max_new_tokens: Budget of the text; None if every block is whole.
     """
-    return int(np.sum(emitted) - emitted[-1] + block_size)
+    last = anchors_of(emitted)[-1:]
+    return int((last + pass_sizes(block_size, last, max_new_tokens))[0])
+
+
+def _interpolate(sizes: np.ndarray, measured: Sequence[int], lines: Any) -> np.ndarray:
+    """Interpolate lines of measured sizes, `[n, 2]`."""
+    columns = [np.interp(sizes, measured, column) for column in np.transpose(lines)]
+    return np.stack(columns, axis=1)
 
 
 def _seconds(value: Any) -> float:

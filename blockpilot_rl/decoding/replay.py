@@ -11,9 +11,8 @@ all drafts before it are right, which rarely reaches far into a block.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -21,8 +20,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from blockpilot_rl.decoding.batched import Continuation
 from blockpilot_rl.decoding.drafting import Blocks, LeanDrafter
+from blockpilot_rl.decoding.latency import pass_sizes
 from blockpilot_rl.decoding.sampling import gumbel
-from blockpilot_rl.decoding.state import draft_features
+from blockpilot_rl.decoding.state import next_token_features
 
 _TEXTS = 16
 """Texts that share a pass, enough for large matrices."""
@@ -33,17 +33,61 @@ _TOKENS = 256
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """The outcome of a pass anchored at any output token.
+    """The outcome of a pass anchored at any output token, under every draft length.
+
+    A text of `m` output tokens has `m - 1` anchors: output token `i` is the anchor of the pass that
+    emits tokens `i + 1, …`. A block of size `b` is the anchor and `b - 1` drafts; it is shorter
+    near the end of the budget, where it has no more drafts than tokens are left (`sizes`).
+
+    The drafts of a block are its *chain*. The chains of all block sizes are stored side by side,
+    those of `block_sizes[0]` first: `draft_columns(block_sizes)` gives the columns of each,
+    `block_sizes[arm] - 1` of them, and `drafts` is their total number. Drafts that a shorter block
+    does not have are 0. Chains of different block sizes differ, also at the same place, since the
+    masks of a block attend to each other; they agree only for drafters that are causal. A chain is
+    what the decoder drafts: at a temperature, each draft is proposed with the noise, and the next
+    one is based on it.
+
+    So a round is known exactly: draft a block of some size at anchor `i`, stop the chain early or
+    not, verify the first `k` drafts, and emit `min(accepted[i, arm], k + 1)` tokens.
+
+    Traces of release 0.1 hold `accepted` and the greedy confidences of the largest block alone;
+    their other fields are None, and their blocks were whole to the end.
 
     Attributes:
-        accepted: Tokens that a pass anchored at output token `i` emits with each block size,
-            clipped to the end of the text, `[m - 1, arms]`, int16; 1 for plain decoding.
-        confidences: The drafter's top-1 probabilities along a block of the largest size at that
-            anchor, `[m - 1, largest - 1]`, float16.
+        accepted: Tokens that a pass emits if it verifies the whole block, the target's own
+            included, clipped to the end of the text, `[m - 1, arms]`, int16; 1 for plain decoding.
+        confidences: The drafter's probability of its most probable token for each draft, given the
+            drafts before it in the chain, at temperature 1, `[m - 1, drafts]`, float16. In traces
+            of 0.1 `[m - 1, block_sizes[-1] - 1]`.
+        margins: That probability minus the one of the second token, `[m - 1, drafts]`, float16.
+        proposed: The drafter's probability at the text's temperature of the token that it proposed,
+            `[m - 1, drafts]`, float16; None for greedy texts, which propose the most probable.
+        next_token: Entropy in nats, top-1 probability and top-2 margin of the target's distribution
+            at temperature 1 that output token `i` was chosen from, `[m, 3]`, float16. Row `i` is
+            known before the pass that is anchored at `i`; row `i + 1` is its anchor's next token.
+        max_new_tokens: Budget of the text; None in traces of 0.1.
     """
 
     accepted: np.ndarray
     confidences: np.ndarray
+    margins: np.ndarray | None = None
+    proposed: np.ndarray | None = None
+    next_token: np.ndarray | None = None
+    max_new_tokens: int | None = None
+
+    @property
+    def is_extended(self) -> bool:
+        """Whether it holds the chains of all block sizes, not only that of the largest."""
+        return self.margins is not None
+
+    def sizes(self, block_sizes: Sequence[int]) -> np.ndarray:
+        """Size of the block that is drafted at each anchor, `[m - 1, arms]`.
+
+        Args:
+            block_sizes: The arms.
+        """
+        anchors = np.arange(len(self.accepted))[:, None]
+        return pass_sizes(np.asarray(block_sizes), anchors, self.max_new_tokens)
 
     def trajectory(self, arm: int) -> list[int]:
         """Tokens emitted by each decode pass after prefill.
@@ -57,6 +101,58 @@ class Trace:
             steps.append(int(self.accepted[anchor, arm]))
             anchor += steps[-1]
         return steps
+
+
+def draft_columns(block_sizes: Sequence[int]) -> list[slice]:
+    """Columns of a trace's `confidences`, `margins` and `proposed` that each block size has.
+
+    The largest size has the last columns, also in traces of release 0.1.
+
+    Args:
+        block_sizes: The arms, increasing.
+    """
+    ends = np.cumsum([size - 1 for size in block_sizes]).tolist()
+    return [slice(end - size + 1, end) for size, end in zip(block_sizes, ends, strict=True)]
+
+
+def is_drafted(block_sizes: Sequence[int], anchors: int, max_new_tokens: int | None) -> np.ndarray:
+    """Which drafts of a trace a block has: all but those that a shorter one lacks.
+
+    Args:
+        block_sizes: The arms, increasing.
+        anchors: Number of anchors.
+        max_new_tokens: Budget of the text; None if every block was whole.
+
+    Returns:
+        Booleans `[anchors, drafts]`, with the columns of `draft_columns`.
+    """
+    numbers = np.concatenate([np.arange(1, size) for size in block_sizes])
+    chosen = np.repeat(block_sizes, np.subtract(block_sizes, 1))
+    return pass_sizes(chosen, np.arange(anchors)[:, None], max_new_tokens) > numbers
+
+
+def encode_probabilities(values: np.ndarray) -> np.ndarray:
+    """Round probabilities to one of 256 codes, `c = round(255 sqrt(-ln p / 10))`.
+
+    The relative error is about `sqrt(10 * -ln p) / 255`: nothing near 1, 1% at 0.5, 1.9% at 0.1,
+    and 3.9% at the smallest value, e^-10 or 4.5e-5, which smaller probabilities are raised to.
+
+    Args:
+        values: Probabilities, any shape.
+
+    Returns:
+        uint8 of the same shape.
+    """
+    negative = -np.log(np.maximum(np.asarray(values, np.float32), np.float32(np.exp(-10.0))))
+    return np.rint(255 * np.sqrt(np.maximum(negative, 0) / 10)).astype(np.uint8)
+
+
+def decode_probabilities(codes: np.ndarray) -> np.ndarray:
+    """Read codes of `encode_probabilities` as float16."""
+    return _PROBABILITIES[codes]
+
+
+_PROBABILITIES = np.exp(-10 * (np.arange(256) / 255) ** 2).astype(np.float16)
 
 
 @torch.inference_mode()
@@ -78,7 +174,7 @@ def replay(
         ValueError: If the continuations are not sampled alike.
     """
     groups = _groups(drafter, continuations, sum(block_sizes))
-    return [row for texts in groups for row in _trajectories(texts, block_sizes)]
+    return [row for texts, _ in groups for row in _trajectories(texts, block_sizes)]
 
 
 @torch.inference_mode()
@@ -100,7 +196,7 @@ def trace(
     """
     room = _anchors(block_sizes) * sum(block_sizes)
     groups = _groups(drafter, continuations, room)
-    return [item for texts in groups for item in _traces(texts, block_sizes)]
+    return [item for group in groups for item in _traces(*group, block_sizes)]
 
 
 class _Texts:
@@ -118,10 +214,11 @@ class _Texts:
         # Positions of each text's first anchor and of its last token.
         self.starts = torch.tensor([len(x.prompt_ids) for x in continuations], device=device)
         self.ends = torch.tensor([len(text) - 1 for text in texts], device=device)
+        self.budgets = torch.tensor([item.max_new_tokens for item in continuations], device=device)
         features = pad_sequence([item.features for item in continuations], batch_first=True)
         self.cache = drafter.new_cache(len(texts), features.shape[1] + room)
         drafter.extend(features.to(device), self.cache)
-        self.sampling, *others = {dataclasses.replace(x.sampling, seed=0) for x in continuations}
+        self.sampling, *others = {replace(x.sampling, seed=0) for x in continuations}
         if others:
             raise ValueError(f"continuations of one replay are sampled differently: {others}")
         self._seeds = torch.tensor([x.sampling.seed for x in continuations], device=device)
@@ -129,8 +226,9 @@ class _Texts:
         self._ids = torch.arange(drafter.target.vocab_size, device=device) if ids is None else ids
 
     def blocks(self, rows: torch.Tensor, starts: torch.Tensor, sizes: torch.Tensor) -> Blocks:
-        """Blocks at some positions of some texts."""
-        return Blocks(rows, starts, self.tokens[rows, starts], sizes)
+        """Blocks at some positions of some texts, shorter near the end of the budget."""
+        room = self.starts[rows] + self.budgets[rows] - starts
+        return Blocks(rows, starts, self.tokens[rows, starts], torch.minimum(sizes, room))
 
     def emitted(self, blocks: Blocks, states: torch.Tensor) -> torch.Tensor:
         """Count the tokens that a pass over each block emits, clipped to its text, `[blocks]`.
@@ -159,6 +257,50 @@ class _Texts:
             accepted[alive] += 1
         return torch.minimum(accepted + 1, left)
 
+    def chains(self, blocks: Blocks, states: torch.Tensor) -> _Chains:
+        """Draft the chain of each block, and compare it with the text.
+
+        Args:
+            blocks: The blocks.
+            states: Their hidden states, as `LeanDrafter.draft_at` returns them.
+        """
+        count, longest = len(blocks.sizes), int(blocks.sizes.max()) - 1
+        chains = _Chains(
+            accepted=torch.zeros_like(blocks.sizes),
+            values=states.new_zeros(count, longest, 3, dtype=torch.float32),
+        )
+        before, right = blocks.anchors.clone(), torch.ones_like(blocks.sizes, dtype=torch.bool)
+        for offset in range(1, longest + 1):
+            alive = (blocks.sizes > offset).nonzero()[:, 0]
+            rows, places = blocks.rows[alive], blocks.starts[alive] + offset
+            logits = self.drafter.logits(states[blocks.firsts[alive] + offset], before[alive])
+            noise = self._noise(rows, places) if self.sampling.noisy_drafts else None
+            drafts = self.sampling.propose(logits, noise)
+            chains.values[alive, offset - 1] = self._chain_values(logits, drafts)
+            before[alive] = proposed = self.drafter.to_target_ids(drafts)
+            inside = places <= self.ends[rows]
+            right[alive] &= inside & (proposed == self.tokens[rows, places * inside])
+            chains.accepted[alive] += right[alive]
+        left = self.ends[blocks.rows] - blocks.starts
+        return replace(chains, accepted=torch.minimum(chains.accepted + 1, left))
+
+    def _chain_values(self, logits: torch.Tensor, drafts: torch.Tensor) -> torch.Tensor:
+        """Top-1 probability, top-2 margin, and tempered probability of the draft, `[n, 3]`.
+
+        Args:
+            logits: `[n, draft_vocab]`.
+            drafts: The proposed draft ids, `[n]`.
+        """
+        logits = logits.float()
+        top = logits.topk(2, dim=-1).values
+        probs = (top - logits.logsumexp(dim=-1, keepdim=True)).exp()
+        values = [probs[:, 0], probs[:, 0] - probs[:, 1], probs[:, 0]]
+        if not self.sampling.is_greedy:
+            tempered = logits / self.sampling.temperature
+            chosen = tempered.gather(1, drafts[:, None])[:, 0]
+            values[2] = (chosen - tempered.logsumexp(dim=-1)).exp()
+        return torch.stack(values, dim=-1)
+
     def _noise(self, rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
         """Noise for the draft vocabulary, computed once where arms share a place, `[n, vocab]`."""
         pairs = torch.stack([self._seeds[rows], places], dim=1)
@@ -166,11 +308,26 @@ class _Texts:
         return gumbel(distinct[:, 0], distinct[:, 1], self._ids)[which]
 
 
+@dataclass(frozen=True)
+class _Chains:
+    """Drafted chains of some blocks.
+
+    Attributes:
+        accepted: Tokens that a pass over each block emits, clipped to its text, `[blocks]`.
+        values: `Trace.confidences`, `margins` and `proposed` of each draft, `[blocks, drafts, 3]`,
+            0 for drafts that a block does not have.
+    """
+
+    accepted: torch.Tensor
+    values: torch.Tensor
+
+
 def _groups(
     drafter: LeanDrafter, continuations: Sequence[Continuation], room: int
-) -> Iterator[_Texts]:
+) -> Iterator[tuple[_Texts, Sequence[Continuation]]]:
     for first in range(0, len(continuations), _TEXTS):
-        yield _Texts(drafter, continuations[first : first + _TEXTS], room)
+        some = continuations[first : first + _TEXTS]
+        yield _Texts(drafter, some, room), some
 
 
 def _trajectories(texts: _Texts, block_sizes: Sequence[int]) -> list[list[list[int]]]:
@@ -195,15 +352,16 @@ def _anchors(block_sizes: Sequence[int]) -> int:
     return max(1, _TOKENS // sum(block_sizes))
 
 
-def _traces(texts: _Texts, block_sizes: Sequence[int]) -> list[Trace]:
+def _traces(
+    texts: _Texts, continuations: Sequence[Continuation], block_sizes: Sequence[int]
+) -> list[Trace]:
     """Draft with all block sizes at all anchors of all texts, some anchors at a time."""
-    device, largest = texts.starts.device, max(block_sizes)
+    device = texts.starts.device
     sizes = torch.tensor(block_sizes, device=device)
-    masks = torch.arange(1, largest, device=device)
     counts = texts.ends - texts.starts
-    shape = (len(counts), int(counts.max()))
-    accepted = torch.ones(*shape, len(sizes), dtype=torch.int16, device=device)
-    confidences = torch.zeros(*shape, largest - 1, dtype=torch.float16, device=device)
+    shape = (len(counts), int(counts.max()), len(sizes))
+    accepted = torch.ones(shape, dtype=torch.int16, device=device)
+    values = torch.zeros(*shape, max(block_sizes) - 1, 3, device=device)
     window = _anchors(block_sizes)
     for first in range(0, shape[1], window):
         anchors = torch.arange(first, first + window, device=device)
@@ -211,13 +369,33 @@ def _traces(texts: _Texts, block_sizes: Sequence[int]) -> list[Trace]:
         rows, places, arms = wanted.nonzero(as_tuple=True)
         places += first
         blocks = texts.blocks(rows, texts.starts[rows] + places, sizes[arms])
-        states = texts.drafter.draft_at(blocks, texts.cache)
-        accepted[rows, places, arms] = texts.emitted(blocks, states).to(torch.int16)
-        whole = blocks.sizes == largest
-        whole_states = states[blocks.firsts[whole, None] + masks]
-        logits = texts.drafter.greedy_logits(whole_states, blocks.anchors[whole])
-        confidences[rows[whole], places[whole]] = draft_features(logits).half()
-    return [
-        Trace(accepted[row, :count].cpu().numpy(), confidences[row, :count].cpu().numpy())
-        for row, count in enumerate(counts.tolist())
-    ]
+        chains = texts.chains(blocks, texts.drafter.draft_at(blocks, texts.cache))
+        accepted[rows, places, arms] = chains.accepted.to(torch.int16)
+        values[rows, places, arms, : chains.values.shape[1]] = chains.values
+    drafts = torch.cat(
+        [values[:, :, arm, : size - 1] for arm, size in enumerate(block_sizes)], dim=2
+    ).cpu()
+    traces = []
+    for row, (item, count) in enumerate(zip(continuations, counts.tolist(), strict=True)):
+        rounded = decode_probabilities(encode_probabilities(drafts[row, :count].numpy()))
+        rounded[~is_drafted(block_sizes, count, item.max_new_tokens)] = 0
+        confidences, margins, proposed = np.ascontiguousarray(np.moveaxis(rounded, 2, 0))
+        traces.append(
+            Trace(
+                accepted[row, :count].cpu().numpy(),
+                confidences,
+                margins,
+                None if item.sampling.is_greedy else proposed,
+                _next_tokens(texts, item),
+                item.max_new_tokens,
+            )
+        )
+    return traces
+
+
+def _next_tokens(texts: _Texts, item: Continuation) -> np.ndarray:
+    """Describe the target's distribution of every output token; see `Trace.next_token`."""
+    target = texts.drafter.target
+    last = item.last[len(item.prompt_ids) - 1 :].to(texts.starts.device)
+    parts = [next_token_features(target.logits(some)) for some in last.split(64)]
+    return torch.cat(parts).half().cpu().numpy()

@@ -46,8 +46,8 @@ class RoundCosts:
         """
         profiles = (profile, profile.at_temperature())
         return cls(
-            np.stack([_draft_table(each) for each in profiles]),
-            np.stack([_verify_table(each) for each in profiles]),
+            np.stack([each.draft_table() for each in profiles]),
+            np.stack([each.verify_table() for each in profiles]),
             np.array(profile.read_prompt),
             profile.noise_seconds,
             chain,
@@ -86,35 +86,3 @@ def _seconds(
 ) -> np.ndarray:
     lines = table[sampled.astype(np.int64), lengths]
     return np.asarray(lines[..., 0] + lines[..., 1] * contexts)
-
-
-def _draft_table(profile: LatencyProfile) -> np.ndarray:
-    table = np.zeros((profile.block_sizes[-1] + 1, 2))
-    measured = [index for index, size in enumerate(profile.block_sizes) if size > 1]
-    if measured:
-        sizes = [profile.block_sizes[index] for index in measured]
-        lines = np.array([profile.draft[index] for index in measured])
-        for column in range(2):
-            table[2:, column] = np.interp(np.arange(2, len(table)), sizes, lines[:, column])
-    return table
-
-
-def _verify_table(profile: LatencyProfile) -> np.ndarray:
-    lines, lengths = np.array(profile.verify), np.arange(profile.block_sizes[-1] + 1)
-    columns = [np.interp(lengths, profile.block_sizes, lines[:, column]) for column in range(2)]
-    return np.stack(columns, axis=1)
-
-
-def pass_sizes(
-    block_size: int | np.ndarray, anchors: np.ndarray, max_new_tokens: int | None
-) -> np.ndarray:
-    """Draft lengths of rounds, which are shorter near the end of a budget.
-
-    Args:
-        block_size: Chosen length, or one for each round.
-        anchors: Output token that each round is anchored at, counted from 0.
-        max_new_tokens: Budget of the text; None if every block is whole.
-    """
-    if max_new_tokens is None:
-        return np.asarray(np.broadcast_arrays(block_size, anchors)[0])
-    return np.asarray(np.minimum(block_size, max_new_tokens - anchors))

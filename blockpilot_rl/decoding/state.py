@@ -131,19 +131,19 @@ def state_layout(
 
 
 def next_token_features(logits: torch.Tensor) -> torch.Tensor:
-    """Entropy (nats), top-1 probability and top-2 margin of the first token.
+    """Entropy (nats), top-1 probability and top-2 margin of the next token.
 
     Args:
-        logits: `[vocab]`.
+        logits: `[..., vocab]`.
 
     Returns:
-        `[3]`, float32.
+        `[..., 3]`, float32.
     """
     log_probs = torch.log_softmax(logits.float(), dim=-1)
     probs = log_probs.exp()
-    top = probs.topk(2).values
-    entropy = -(probs * log_probs).sum()
-    return torch.stack([entropy, top[0], top[0] - top[1]])
+    first, second = probs.topk(2).values.unbind(-1)
+    entropy = -(probs * log_probs).sum(-1)
+    return torch.stack([entropy, first, first - second], dim=-1)
 
 
 def prompt_features(prompt_tokens: int) -> torch.Tensor:

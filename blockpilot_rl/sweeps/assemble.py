@@ -74,6 +74,7 @@ def assemble(
         latency_dtype=calibration.dtype,
         device=calibration.device,
         max_new_tokens=config.max_new_tokens,
+        shortens_blocks=True,
         template=dict(pair.template or {}),
         state=decoder.state_layout(config.state_groups),
         latency=calibration.latency.to_dict(),

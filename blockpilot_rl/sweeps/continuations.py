@@ -187,7 +187,7 @@ class ContinuationStore:
         Raises:
             BlockPilotError: If the shard is missing, corrupt or part of other work.
         """
-        return _read_shard(self.shard(index), self.sampling, self.digest)
+        return _read_shard(self.shard(index), self.max_new_tokens, self.sampling, self.digest)
 
     def check_complete(self) -> None:
         """Check that every prompt is answered.
@@ -388,7 +388,7 @@ def _keys(file: Any) -> list[tuple[str, int]]:
     return list(zip(_described(file)["prompt_ids"], seeds, strict=True))
 
 
-def _read_shard(path: Path, sampling: Sampling, digest: str) -> Shard:
+def _read_shard(path: Path, max_new_tokens: int, sampling: Sampling, digest: str) -> Shard:
     with _open_shard(path, digest) as file:
         keys = _keys(file)
         packed = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -402,7 +402,7 @@ def _read_shard(path: Path, sampling: Sampling, digest: str) -> Shard:
             strict=True,
         )
         answers = [
-            Continuation(*part, sampling=replace(sampling, seed=seed))
+            Continuation(*part, max_new_tokens, replace(sampling, seed=seed))
             for part, (_, seed) in zip(parts, keys, strict=True)
         ]
     return Shard([key for key, _ in keys], answers)

@@ -14,7 +14,9 @@ from blockpilot_rl.provenance import provenance
 from blockpilot_rl.sweeps.table import Sweep
 from blockpilot_rl.sweeps.traces import TRACE_FILE, load_traces, save_sweep
 
-_SHARED = ("fingerprint", "arms", "state", "dtype", "max_new_tokens", "template")
+_SHARED = (
+    *("fingerprint", "arms", "state", "dtype", "max_new_tokens", "shortens_blocks", "template"),
+)
 """Metadata that merged sweeps must share, in addition to prices and sampling options."""
 
 _PRICES = ("latency", "latency_dtype", "device")

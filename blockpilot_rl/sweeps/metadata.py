@@ -32,6 +32,8 @@ class SweepMetadata:
         template: Options of the chat template.
         state: Names and widths of the state groups.
         latency: The latency profile (`LatencyProfile.to_dict`).
+        shortens_blocks: Whether blocks were shorter near the end of the budget, as the decoder has
+            them. Recordings of 0.1 verified whole blocks to the end.
         top_k: Rows with a temperature were sampled from this many most probable tokens; 0 is all.
         top_p: Rows with a temperature were sampled from the tokens that hold this probability.
         provenance: Command, versions, git SHA, date.
@@ -50,6 +52,7 @@ class SweepMetadata:
     template: dict[str, Any]
     state: StateLayout
     latency: dict[str, Any]
+    shortens_blocks: bool = False
     top_k: int = 0
     top_p: float = 1.0
     provenance: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -74,6 +77,11 @@ class SweepMetadata:
         if not 0 < self.top_p <= 1:
             raise BlockPilotError(f"sweep metadata: top_p must be in (0, 1], got {self.top_p}")
 
+    @property
+    def budget(self) -> int | None:
+        """Budget near whose end blocks were shorter; None if every block was whole."""
+        return self.max_new_tokens if self.shortens_blocks else None
+
     def to_dict(self) -> dict[str, Any]:
         """Return the metadata as plain JSON values."""
         return {**dataclasses.asdict(self), "state": [list(group) for group in self.state.groups]}
@@ -95,7 +103,7 @@ class SweepMetadata:
                 "record it again with `blockpilot collect-sweep`"
             )
         names = {field.name for field in dataclasses.fields(cls)}
-        unknown, missing = values.keys() - names, names - values.keys()
+        unknown, missing = values.keys() - names, names - values.keys() - {"shortens_blocks"}
         if unknown or missing:
             raise BlockPilotError(
                 f"sweep metadata has unknown keys {sorted(unknown)}, lacks {sorted(missing)}"

@@ -40,11 +40,12 @@ SWEEP_FILE = "sweep.parquet"
 
 _KINDS = {
     **dict.fromkeys(("id", "suite", "family", "language", "split", "finish_reason"), "text"),
-    **dict.fromkeys(("seed", "prompt_tokens"), "whole numbers"),
+    **dict.fromkeys(("seed", "prompt_tokens", "max_new_tokens"), "whole numbers"),
     **dict.fromkeys(("temperature", "seconds", "measured_seconds"), "numbers"),
     "repetitive": "true or false",
     **dict.fromkeys(("output_tokens", "accepted"), "lists of whole numbers"),
-    **dict.fromkeys(("state", "confidences"), "lists of numbers"),
+    **dict.fromkeys(("state", "confidences", "margins", "proposed"), "lists of numbers"),
+    **dict.fromkeys(("entropy", "top1", "margin"), "lists of numbers"),
 }
 """Kind of value in each column, by its name without a block size."""
 
@@ -88,6 +89,14 @@ def read_parquet(
         for name in (*filled, *others):
             _check_column(path, name, table[name])
     return frame
+
+
+def column_names(path: Path) -> list[str]:
+    """Names of the columns of a Parquet file; none if it cannot be read."""
+    try:
+        return list(pq.read_schema(path).names)
+    except (OSError, pa.ArrowException):
+        return []
 
 
 def keys_of(frame: pd.DataFrame) -> list[Key]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from blockpilot_rl.decoding.calibration import Calibration
-from blockpilot_rl.decoding.latency import LatencyProfile, context_sum, noise_positions
+from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.provenance import provenance
 from blockpilot_rl.sweeps.table import Sweep
 from blockpilot_rl.sweeps.traces import TRACE_FILE, load_traces, save_sweep
@@ -92,15 +92,10 @@ def predict_seconds(sweep: Sweep, profile: LatencyProfile) -> np.ndarray:
     Raises:
         BlockPilotError: If the profile lacks a block size.
     """
-    prompt_tokens = sweep.rows["prompt_tokens"].to_numpy()
-    sampled = (sweep.rows["temperature"] > 0).to_numpy()
-    contexts = np.array(
-        [
-            [context_sum(int(tokens), emitted) for emitted in row]
-            for tokens, row in zip(prompt_tokens, sweep.accepted, strict=True)
-        ]
+    return profile.price(
+        sweep.arms,
+        sweep.accepted,
+        sweep.rows["prompt_tokens"].to_numpy(),
+        (sweep.rows["temperature"] > 0).to_numpy(),
+        sweep.metadata.budget,
     )
-    noise = np.zeros(contexts.shape)
-    for row in np.flatnonzero(sampled):
-        noise[row] = list(map(noise_positions, sweep.arms, sweep.accepted[row]))
-    return profile.price(sweep.arms, sweep.passes, contexts, prompt_tokens, noise)

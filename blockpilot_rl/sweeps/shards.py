@@ -168,6 +168,7 @@ class Recording:
             "max_new_tokens": config.max_new_tokens,
             "groups": list(config.state_groups),
             "trace": config.trace,
+            "shortens_blocks": True,
             "sampling": self.store.describe_sampling(),
             "template": dict(pair.template or {}),
         }

@@ -92,7 +92,9 @@ def test_real_decodes_are_checked(decoder):
         assert item.measured > 0
         prompt = next(ids for ids in prompts if ids.shape[1] == item.prompt_tokens)
         accepted = decoder.generate(prompt, item.block_size, 12).accepted[1:]
-        predicted = profile.decode_seconds(item.block_size, item.prompt_tokens, accepted)
+        predicted = profile.decode_seconds(
+            item.block_size, item.prompt_tokens, accepted, max_new_tokens=12
+        )
         assert item.predicted == pytest.approx(predicted)
 
 
@@ -146,7 +148,7 @@ def test_sampled_decodes_are_checked(decoder, profile, monkeypatch):
                 sampling = Sampling(1.0, seed=seed)
                 accepted = decoder.generate(prompt, size, 12, sampling).accepted[1:]
                 length = prompt.shape[1]
-                expected.append(dear.decode_seconds(size, length, accepted, sampled=True))
+                expected.append(dear.decode_seconds(size, length, accepted, True, 12))
     assert sorted(item.predicted for item in found.decodes) == pytest.approx(
         sorted(seconds for seconds in expected if seconds > 0)
     )

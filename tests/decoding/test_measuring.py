@@ -108,7 +108,7 @@ def test_noise_is_made_for_the_positions_that_are_priced(decoder, monkeypatch):
     for size in (1, 4, 8, 4):
         made.clear()
         generation = decoder.decode(prefill, size)
-        assert len(made) == noise_positions(size, generation.accepted[1:])
+        assert len(made) == noise_positions(size, generation.accepted[1:], 20)
         assert len(set(made)) == len(made)
 
 

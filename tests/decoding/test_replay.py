@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -141,19 +142,21 @@ def test_a_trace_is_what_decoding_would_do_from_there(any_pair, sampling):
     """From every third position on, as a separate prompt with the same noise."""
     decoder = Decoder(any_pair)
     (item,) = continuations(any_pair, TEXTS[:1], 30, sampling)
+    item = dataclasses.replace(item, max_new_tokens=60)
     found = trace(decoder.drafter, [item], ARMS)[0]
     for anchor in range(0, 29, 3):
         ids = torch.cat([item.prompt_ids, item.output_ids[:anchor]])[None]
-        budget = 30 - anchor
-        prefill = decoder.prefill(ids, budget, max(ARMS), item.sampling)
+        prefill = decoder.prefill(ids, 60 - anchor, max(ARMS), item.sampling)
         assert prefill.first_token == item.output_ids[anchor]
         for arm, size in enumerate(ARMS):
-            assert decoder.decode(prefill, size).accepted[1] == found.accepted[anchor, arm]
+            emitted = next(itertools.islice(decoder.stream(prefill, size), 1, None)).tokens
+            assert min(len(emitted), 29 - anchor) == found.accepted[anchor, arm]
         with torch.inference_mode():
             prefill.draft_cache.crop(0)
             decoder.drafter.extend(prefill.features, prefill.draft_cache)
             block = torch.tensor([[prefill.first_token]])
             states = decoder.drafter.draft(block, max(ARMS), prefill.draft_cache)
             logits = decoder.drafter.greedy_logits(states, block[0])[0]
-        expected = draft_features(logits).numpy()
-        np.testing.assert_allclose(found.confidences[anchor], expected, atol=1e-3)
+        if sampling.is_greedy:
+            expected = draft_features(logits).numpy()
+            np.testing.assert_allclose(found.confidences[anchor, -15:], expected, rtol=0.04)

@@ -375,5 +375,7 @@ def test_predicted_seconds_are_those_of_the_profile(pair, priced, folder, tmp_pa
     sweep = record_sweep(tmp_path / "sweep", priced, prompts=TEXTS, pair=pair)
     latency = Calibration.load(folder / "profile.json").latency
     length = int(sweep.rows["prompt_tokens"][0])
-    assert sweep.seconds[0, 2] == latency.decode_seconds(8, length, sweep.accepted[0][2])
+    budget = sweep.metadata.max_new_tokens
+    predicted = latency.decode_seconds(8, length, sweep.accepted[0][2], max_new_tokens=budget)
+    assert sweep.seconds[0, 2] == predicted
     assert np.isnan(sweep.measured_seconds).all()

@@ -123,7 +123,7 @@ def test_the_target_is_read_once(top):
     generator = torch.Generator().manual_seed(0)
     last = torch.randn(9, HIDDEN, generator=generator)
     head = torch.randn(5, HIDDEN, generator=generator)
-    answer = Continuation(torch.arange(4), torch.arange(10, 16), torch.randn(9, 2), last)
+    answer = Continuation(torch.arange(4), torch.arange(10, 16), torch.randn(9, 2), last, 6)
     result = TrainingExamples([answer], lambda last: last @ head.T, top)[0]
     kept = min(top, 5)
     probs = torch.softmax(last @ head.T, dim=-1)
