@@ -401,8 +401,9 @@ class LeanDrafter:
         before = anchors
         for index in range(states.shape[1]):
             scores = selector.score(unary[:, index], candidates[:, index], known[:, index], before)
-            before = choose(scores, index)
-            yield scores, before
+            drafts = choose(scores, index)
+            yield scores, drafts
+            before = self.to_target_ids(drafts)
 
     def _corrected(
         self,

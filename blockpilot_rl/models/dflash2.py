@@ -75,13 +75,28 @@ class CandidateSelector(nn.Module):
     tables `A` and `B` and a projection `H` of low rank.
     """
 
-    def __init__(self, hidden_size: int, vocab_size: int, rank: int, top_k: int) -> None:
-        """Build a selector that prefers no pair of tokens."""
+    def __init__(
+        self,
+        hidden_size: int,
+        vocab_size: int,
+        rank: int,
+        top_k: int,
+        draft_vocab_size: int | None = None,
+    ) -> None:
+        """Build a selector that prefers no pair of tokens.
+
+        Args:
+            hidden_size: Size of the drafter's states.
+            vocab_size: Size of the target's vocabulary.
+            rank: Rank of the scores of pairs.
+            top_k: Number of candidates.
+            draft_vocab_size: Size of a reduced draft vocabulary, an extension of this project.
+        """
         super().__init__()
         self.top_k = top_k
         self.hidden_projection = nn.Linear(hidden_size, rank, bias=False)
         self.predecessor_codebook = nn.Parameter(torch.zeros(vocab_size, rank))
-        self.successor_codebook = nn.Parameter(torch.zeros(vocab_size, rank))
+        self.successor_codebook = nn.Parameter(torch.zeros(draft_vocab_size or vocab_size, rank))
 
     def read(
         self, logits: torch.Tensor, hidden: torch.Tensor
@@ -112,13 +127,25 @@ class CandidateSelector(nn.Module):
             unary: See `read`.
             candidates: See `read`.
             projected: See `read`.
-            before: Token before each position, `[...]`.
+            before: Token of the target's vocabulary before each position, `[...]`.
 
         Returns:
             `[..., vocab]`, minus infinity except for the candidates.
         """
-        context = self.predecessor_codebook[before] * projected
-        pairs = torch.einsum("...r,...kr->...k", context, self.successor_codebook[candidates])
+        pairs = self.pairs(candidates, projected, before)
         vocabulary = self.successor_codebook.shape[0]
         excluded = unary.new_full((*unary.shape[:-1], vocabulary), -torch.inf)
         return excluded.scatter(-1, candidates, unary + pairs)
+
+    def pairs(
+        self, candidates: torch.Tensor, projected: torch.Tensor, before: torch.Tensor
+    ) -> torch.Tensor:
+        """Score how well candidates follow the token before, `[..., top_k]`.
+
+        Args:
+            candidates: See `read`.
+            projected: See `read`.
+            before: See `score`.
+        """
+        context = self.predecessor_codebook[before] * projected
+        return torch.einsum("...r,...kr->...k", context, self.successor_codebook[candidates])

@@ -215,7 +215,7 @@ class DFlashDraftModel(Qwen3PreTrainedModel):
         if config.is_dflash2:
             sizes = (config.setting("selector_rank"), config.setting("selector_top_k"))
             self.candidate_selector = CandidateSelector(
-                config.hidden_size, config.vocab_size, *sizes
+                config.hidden_size, config.vocab_size, *sizes, config.draft_vocab_size
             )
         self.correction: CorrectionHead | None = None
         self.post_init()  # type: ignore[no-untyped-call]

@@ -261,17 +261,17 @@ def _check_dflash2(config: DFlashConfig) -> None:
             f"drafter config: conv_group_size {config.setting('conv_group_size')} must divide "
             f"hidden_size {config.hidden_size}"
         )
-    if config.setting("selector_top_k") > config.vocab_size:
+    vocabulary = config.draft_vocab_size or config.vocab_size
+    if config.setting("selector_top_k") > vocabulary:
         raise BlockPilotError(
             f"drafter config: selector_top_k {config.setting('selector_top_k')} is larger than the "
-            f"vocabulary of {config.vocab_size}"
+            f"vocabulary of {vocabulary}"
         )
-    for name, value in (
-        ("draft_vocab_size", config.draft_vocab_size),
-        ("correction_rank", config.correction_rank),
-    ):
-        if value is not None:
-            raise BlockPilotError(f"drafter config: a DFlash2 drafter cannot have {name} {value!r}")
+    if config.correction_rank is not None:
+        raise BlockPilotError(
+            "drafter config: a DFlash2 drafter cannot have correction_rank "
+            f"{config.correction_rank!r}"
+        )
 
 
 def _check_plain(settings: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ before the anchor, but no other block, so one pass computes the same as one deco
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import overload
@@ -41,6 +42,14 @@ class Batch:
     teacher_ids: torch.Tensor
     teacher_probs: torch.Tensor
 
+    @property
+    def before(self) -> torch.Tensor:
+        """Token before each masked position, `[batch, blocks, block_size - 1]`.
+
+        A draft counts only if all drafts before it are right, so the text precedes each mask.
+        """
+        return torch.cat([self.anchors[..., None], self.labels[..., :-1].clamp(min=0)], dim=-1)
+
     def to(self, device: torch.device) -> Batch:
         """Copy the batch to a device."""
         return Batch(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
@@ -75,6 +84,7 @@ class TrainingExamples(Sequence[TrainingExample]):
 
     Attributes:
         lengths: Number of tokens of each sequence.
+        digest: Digest of the texts, in order.
     """
 
     def __init__(
@@ -95,11 +105,16 @@ class TrainingExamples(Sequence[TrainingExample]):
             BlockPilotError: If there is no such answer.
         """
         self._answers, self._read, self._top = answers, read, top
-        sizes = [(len(answer.prompt_ids), len(answer.output_ids)) for answer in answers]
-        self._usable = [index for index, (_, outputs) in enumerate(sizes) if outputs >= 2]
+        self._usable, self.lengths, digest = [], [], hashlib.sha256()
+        for index, answer in enumerate(answers):
+            prompt, output = answer.prompt_ids, answer.output_ids
+            if len(output) >= 2:
+                self._usable.append(index)
+                self.lengths.append(len(prompt) + len(output))
+                digest.update(torch.cat([prompt, torch.tensor([-1]), output]).numpy().tobytes())
         if not self._usable:
             raise BlockPilotError("no answer has two tokens, so there is nothing to train on")
-        self.lengths = [sum(sizes[index]) for index in self._usable]
+        self.digest = digest.hexdigest()[:16]
         self._teachers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def __len__(self) -> int:

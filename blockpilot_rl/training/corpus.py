@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 from blockpilot_rl.decoding.batched import Continuation
-from blockpilot_rl.prompts import Prompt, split_of
+from blockpilot_rl.decoding.forward import TargetForward
+from blockpilot_rl.models.pairs import Pair
+from blockpilot_rl.progress import ProgressCallback
+from blockpilot_rl.prompts import BUILTIN, Prompt, length_check, load_prompts, split_of
 from blockpilot_rl.sweeps.continuations import ContinuationStore, StoredAnswers
+
+if TYPE_CHECKING:
+    from blockpilot_rl.training.train import DrafterTrainingConfig
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +38,7 @@ class PromptSource:
     name: str
     prompts: Sequence[Prompt]
 
-    def split(self, split: str, families: Collection[str], *, inside: bool) -> list[Prompt]:
+    def split(self, split: str, families: Collection[str], inside: bool) -> list[Prompt]:
         """The prompts of a split whose family is, or is not, one of some families."""
         return [
             prompt
@@ -114,13 +120,106 @@ class Corpus(Sequence[Continuation]):
         return folder[place]
 
 
-def without_answered(
-    store: ContinuationStore, folders: Sequence[StoredAnswers]
+def load_sources(
+    config: DrafterTrainingConfig,
+    names: Sequence[str],
+    pair: Pair,
+    progress: ProgressCallback,
+) -> dict[str, PromptSource]:
+    """Load the prompts of sources. A prompt of several sources belongs to the first.
+
+    Args:
+        config: Chooses prompts of the built-in suite, and whether bad lines are left out.
+        names: What `load_prompts` reads, or `builtin`.
+        pair: The target. Prompts must fit into its positions.
+        progress: Called with the task `prompts`.
+
+    Raises:
+        BlockPilotError: If a source cannot be read.
+    """
+    taken: set[str] = set()
+    sources: dict[str, PromptSource] = {}
+    for source in names:
+        if source == BUILTIN:
+            prompts = config.suite("drafter", config.suite_size, progress)[config.skip :]
+            prompts += config.suite("validation", config.report_prompts)
+        else:
+            prompts = load_prompts(
+                source,
+                check=length_check(pair, config.max_new_tokens),
+                on_bad=_log if config.skip_bad else None,
+                progress=progress,
+            )
+        prompts = [prompt for prompt in prompts if prompt.id not in taken]
+        taken.update(prompt.id for prompt in prompts)
+        name = source_name(source)
+        while any(name == other.name for other in sources.values()):
+            name += "-2"
+        sources[source] = PromptSource(name, prompts)
+    return sources
+
+
+def _log(message: object) -> None:
+    logger.warning("%s", message)
+
+
+def answer_sources(
+    config: DrafterTrainingConfig,
+    sources: Mapping[str, PromptSource],
+    pair: Pair,
+    target: TargetForward,
+    layer_ids: tuple[int, ...],
+    progress: ProgressCallback,
+) -> list[StoredAnswers]:
+    """Let the target answer the prompts of a leg that have no answer yet; open all its folders.
+
+    Args:
+        config: The options of the leg.
+        sources: The result of `load_sources`.
+        pair: The target.
+        target: Its forward pass, with the features of `layer_ids`.
+        layer_ids: Target layers that the drafter reads.
+        progress: Called with the task `corpus`.
+
+    Returns:
+        The folders of `config.answers`, then one for each source; none if only a part was made.
+
+    Raises:
+        BlockPilotError: If a folder holds other answers than those asked for.
+    """
+    folders = [StoredAnswers(Path(folder), pair, layer_ids) for folder in config.answers]
+    names = config.prompts or (() if config.answers else (BUILTIN,))
+    stores = [_store(config, sources[name], folders) for name in names]
+    stores = [store for store in stores if store.prompts]
+    total, done = sum(store.size for store in stores), 0
+    progress("corpus", 0, total)
+    for store in stores:
+
+        def report(count: int, _: int, before: int = done) -> None:
+            progress("corpus", before + count, total)
+
+        store.record(pair, target, layer_ids, config.part, report)
+        done += store.size
+    if config.part[1] > 1:
+        return []
+    return [*folders, *(StoredAnswers(store.folder, pair, layer_ids) for store in stores)]
+
+
+def _store(
+    config: DrafterTrainingConfig, source: PromptSource, folders: Sequence[StoredAnswers]
 ) -> ContinuationStore:
-    """A store without the prompts that folders have answered with the same sampling."""
-    sampling = store.describe_sampling()
-    answered = {
-        key for folder in folders if folder.sampling == sampling for key in folder.prompt_ids
-    }
-    left = [prompt for prompt in store.prompts if prompt.id not in answered]
-    return replace(store, prompts=left)
+    """Folder for the answers to a source, without the prompts that other folders have answered."""
+    name = source.name
+    if config.temperature:
+        seeds = "".join(f"-s{seed}" for seed in config.answer_seeds if config.answer_seeds != (0,))
+        name += f"-t{config.temperature:g}{seeds}"
+    store = ContinuationStore(
+        Path(config.out) / "corpus" / name,
+        source.split("drafter", config.unseen, inside=False),
+        config.max_new_tokens,
+        config.sampling,
+        config.answer_seeds,
+    )
+    alike = [folder for folder in folders if folder.sampling == store.describe_sampling()]
+    answered = {key for folder in alike for key in folder.prompt_ids}
+    return replace(store, prompts=[x for x in store.prompts if x.id not in answered])

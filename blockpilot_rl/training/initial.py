@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -12,11 +14,15 @@ import torch
 from blockpilot_rl.decoding.batched import Continuation
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.checkpoints import load_drafter
-from blockpilot_rl.models.drafter import DFlashConfig, DFlashDraftModel
+from blockpilot_rl.models.dflash2 import GroupedDynamicConv
+from blockpilot_rl.models.drafter import DFlash2DraftModel, DFlashConfig, DFlashDraftModel
 from blockpilot_rl.models.drafter_config import OWN_MODULES
 from blockpilot_rl.models.fit import check_fit, embedding_scale
 from blockpilot_rl.models.pairs import Pair
 from blockpilot_rl.training.recipe import RecipeConfig
+
+_KERNEL, _GROUP, _CANDIDATES = 3, 64, 16
+"""Taps and channels of a group of new convolutions, and candidates of a new selector."""
 
 
 def pretrained_drafter(
@@ -42,8 +48,11 @@ def pretrained_drafter(
     """
     drafter = load_drafter(name, torch.float32, "cpu")
     check_fit(pair.target, drafter, pair.tokenizer)
-    if drafter.config.is_dflash2:
-        raise BlockPilotError(f"drafter {name} is a DFlash2 drafter; training starts from DFlash")
+    if drafter.config.is_dflash2 and config.architecture == "dflash":
+        raise BlockPilotError(
+            f"drafter {name} is a DFlash2 drafter; training keeps its parts, so leave architecture "
+            "out"
+        )
     own = [module for module in OWN_MODULES if drafter.own(module) is not None]
     if own:
         raise BlockPilotError(
@@ -66,12 +75,56 @@ def pretrained_drafter(
             f"drafter {name} has a correction head of rank {has}, not {wanted}; leave "
             "correction_rank at 0 to keep it"
         )
-    if has is None and wanted:
+    if config.architecture == "dflash2" and not found.is_dflash2:
+        with _seeded(config):
+            drafter = as_dflash2(drafter, config)
+    elif has is None and wanted:
+        if found.is_dflash2:
+            raise BlockPilotError(
+                f"drafter {name} is a DFlash2 drafter, whose selector takes the place of a "
+                "correction head; leave correction_rank at 0"
+            )
         with _seeded(config):
             drafter.add_correction(wanted)
     return drafter, dataclasses.replace(
-        config, init=name, correction_rank=found.correction_rank or 0, **shape
+        config, init=name, correction_rank=drafter.config.correction_rank or 0, **shape
     )
+
+
+def as_dflash2(drafter: DFlashDraftModel, config: RecipeConfig) -> DFlash2DraftModel:
+    """Make a DFlash2 drafter that drafts what a DFlash drafter drafts before it is trained.
+
+    Its convolutions change nothing and its selector prefers no pair of tokens. A correction head is
+    left out, because the selector takes its place.
+
+    Args:
+        drafter: The DFlash drafter.
+        config: The recipe, which has the rank of the selector.
+    """
+    changed = copy.deepcopy(drafter.config)
+    size = changed.draft_vocab_size or changed.vocab_size
+    changed.dflash_config = {
+        **(changed.dflash_config or {}),
+        "correction_rank": None,
+        "conv_kernel_size": _KERNEL,
+        "conv_group_size": math.gcd(_GROUP, changed.hidden_size),
+        "selector_rank": config.selector_rank,
+        "selector_top_k": min(_CANDIDATES, size),
+    }
+    changed.architectures = ["DFlash2DraftModel"]
+    made = DFlash2DraftModel(changed)
+    made.load_state_dict(
+        {k: v for k, v in drafter.state_dict().items() if not k.startswith("correction.")},
+        strict=False,
+    )
+    with torch.no_grad():
+        for module in made.modules():
+            if isinstance(module, GroupedDynamicConv):
+                module.kernel_projection.weight.zero_()
+        assert made.candidate_selector is not None
+        # With two tables of zeros, neither would have a gradient.
+        made.candidate_selector.predecessor_codebook.normal_()
+    return made
 
 
 def _check_shape(
@@ -161,6 +214,9 @@ def new_drafter(
         drafter = DFlashDraftModel(drafter_config)
     if drafter.draft_token_ids is not None:
         set_draft_vocabulary(drafter, pair, answers, size, groups)
+    if config.architecture == "dflash2":
+        with _seeded(config):
+            return as_dflash2(drafter, config)
     return drafter
 
 
@@ -175,7 +231,7 @@ def set_draft_vocabulary(
 
     A token counts `sum over groups of count / sqrt(tokens of the group)`, so that small groups,
     such as a language with few prompts, weigh more than their share. The tokens that end a text are
-    always drafted. No weights depend on the draft vocabulary.
+    always drafted. No weights depend on the draft vocabulary, except the rows of a selector.
 
     Args:
         drafter: The drafter, changed in place.
@@ -186,10 +242,34 @@ def set_draft_vocabulary(
     """
     vocabulary = pair.target.config.vocab_size
     size = min(size, vocabulary)
-    drafter.config.draft_vocab_size = None if size == vocabulary else size
+    ids = _frequent_tokens(pair, answers, size, groups)
+    _move_successors(drafter, ids)
     if size == vocabulary:
+        drafter.config.draft_vocab_size = None
         drafter._buffers.pop("d2t", None)
         return
+    drafter.config.draft_vocab_size = size
+    drafter.register_buffer("d2t", (ids - torch.arange(size)).to(drafter.fc.weight.device))
+
+
+@torch.no_grad()
+def _move_successors(drafter: DFlashDraftModel, ids: torch.Tensor) -> None:
+    """Rearrange the rows of a selector for another draft vocabulary; new tokens get zeros."""
+    selector = drafter.candidate_selector
+    if selector is None:
+        return
+    rows = selector.successor_codebook
+    every = rows.new_zeros(drafter.config.vocab_size, rows.shape[1])
+    old = drafter.draft_token_ids
+    every[slice(None) if old is None else old] = rows
+    selector.successor_codebook = torch.nn.Parameter(every[ids])
+
+
+def _frequent_tokens(
+    pair: Pair, answers: Sequence[Continuation], size: int, groups: Sequence[str] | None
+) -> torch.Tensor:
+    """The tokens that `set_draft_vocabulary` chooses, increasing, `[size]`."""
+    vocabulary = pair.target.config.vocab_size
     score = torch.zeros(vocabulary, dtype=torch.float64)
     names = groups or [""] * len(answers)
     tokens: dict[str, list[torch.Tensor]] = {}
@@ -201,8 +281,7 @@ def set_draft_vocabulary(
     score[list(pair.stop_token_ids)] = torch.inf
     # A stable sort fills the rest with tokens that do not occur, in order of their id.
     ranked = score.sort(descending=True, stable=True).indices[:size]
-    d2t = ranked.sort().values - torch.arange(size)
-    drafter.register_buffer("d2t", d2t.to(drafter.fc.weight.device))
+    return ranked.sort().values
 
 
 @contextmanager

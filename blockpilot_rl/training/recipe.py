@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +24,7 @@ from blockpilot_rl.decoding.forward import TargetForward, target_forward
 from blockpilot_rl.decoding.lean import LeanForward
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_write
-from blockpilot_rl.models.drafter import DFlashDraftModel
+from blockpilot_rl.models.drafter import DFlash2DraftModel, DFlashDraftModel
 from blockpilot_rl.models.pairs import Pair
 from blockpilot_rl.options import check_options, option
 from blockpilot_rl.training.batches import Batch, TrainingExamples, sample_batch
@@ -83,6 +84,15 @@ class RecipeConfig:
     draft_vocab_size: int | None = option(
         None, help="tokens that may be drafted, the most frequent ones (default: 8192)", minimum=1
     )
+    architecture: str | None = option(
+        None,
+        choices=("dflash", "dflash2"),
+        help="dflash, or dflash2, which adds convolutions and a selector of candidates, also to "
+        "the drafter that training starts from (default: its own, or dflash)",
+    )
+    selector_rank: int = option(
+        32, help="rank of the selector of a new dflash2 drafter", minimum=1, maximum=65536
+    )
     correction_rank: int = option(
         0,
         help="rank of a head that corrects each draft by the token before it; 0 adds none",
@@ -109,6 +119,10 @@ class RecipeConfig:
         check_options(self)
         if self.target_layer_ids is not None and not self.target_layer_ids:
             raise BlockPilotError("target_layer_ids must name at least one layer")
+        if self.architecture == "dflash2" and self.correction_rank:
+            raise BlockPilotError(
+                "correction_rank is for dflash; the selector of dflash2 takes its place"
+            )
         if not self.block_sizes or min(self.block_sizes) < 2:
             raise BlockPilotError(f"block_sizes {self.block_sizes} must be at least 2 each")
         if self.queries < self.block_size:
@@ -145,19 +159,20 @@ _CHECKPOINT = {"config", "step", "drafter", "optimizers"}
 def _optimizers(
     drafter: DFlashDraftModel, config: RecipeConfig
 ) -> tuple[torch.optim.Optimizer, ...]:
-    """Muon for the matrices, AdamW for the norms.
+    """Muon for the matrices, AdamW for norms, kernels and the tables of a selector.
 
     Muon (Jordan et al., 2024) leaves the first plateau in half the time of AdamW, although its
     steps cost more.
     """
-    matrices = [p for p in drafter.parameters() if p.dim() > 1]
-    vectors = [p for p in drafter.parameters() if p.dim() == 1]
+    named = list(drafter.named_parameters())
+    matrices = [p for name, p in named if p.dim() == 2 and not name.endswith("_codebook")]
+    others = [p for name, p in named if p.dim() != 2 or name.endswith("_codebook")]
     rate = config.learning_rate
     return (
         torch.optim.Muon(
             matrices, lr=rate, weight_decay=config.weight_decay, adjust_lr_fn="match_rms_adamw"
         ),
-        torch.optim.AdamW(vectors, lr=rate, betas=(0.9, 0.95), weight_decay=0.0),
+        torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.95), weight_decay=0.0),
     )
 
 
@@ -177,7 +192,8 @@ class Trainer:
     """Trains a drafter on a corpus, step by step, with checkpoints that resume exactly.
 
     The batch of a step depends on `(seed, step)` only, so a resumed run sees the same batches as an
-    uninterrupted one. During training each feature column is divided by its root mean square,
+    uninterrupted one; a checkpoint belongs to its recipe and corpus. `seconds` is the time that all
+    steps took. During training each feature column is divided by its root mean square,
     because a few columns of a language model are hundreds of times larger than the rest. `export`
     folds the division into `fc`, so the exported drafter has the standard format.
     """
@@ -206,6 +222,7 @@ class Trainer:
         module.to(self.device).float().train()
         self.config = config
         self.step = 0
+        self.seconds = 0.0
         drafter_config: Any = drafter.config
         target = target_forward(pair.target, list(drafter_config.target_layer_ids))
         tokens = torch.arange(target.vocab_size, device=self.device)
@@ -276,15 +293,14 @@ class Trainer:
         hidden: torch.Tensor = output.last_hidden_state.view(rows, blocks, size, -1)[:, :, 1:]
         if self.drafter.correction is None:
             return hidden
-        # A draft counts only if all drafts before it are right, so the text precedes each mask.
-        before = torch.cat([batch.anchors[..., None], batch.labels[..., :-1].clamp(min=0)], dim=-1)
-        corrected: torch.Tensor = self.drafter.correction(hidden, self.embedding[before])
+        corrected: torch.Tensor = self.drafter.correction(hidden, self.embedding[batch.before])
         return corrected
 
     def loss(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Weighted loss, and the share of correct guesses at each masked position."""
         with torch.autocast(self.device.type, dtype=torch.bfloat16):
-            logits = F.linear(self.draft_hidden(batch), self.head)
+            hidden = self.draft_hidden(batch)
+            logits = F.linear(hidden, self.head)
         real = batch.labels >= 0
         # Index -1 is the extra last entry, which means no label.
         labels = self.label_of[batch.labels.clamp(min=-1)]
@@ -294,10 +310,39 @@ class Trainer:
         share = self.config.distillation
         weight = self.position_weight[: labels.shape[2]] * real
         total = ((1 - share) * cross + share * distilled) * weight
+        guesses = logits.max(-1).indices
+        if self.drafter.candidate_selector is not None:
+            selected, guesses = self._select(batch, hidden, logits, labels)
+            total = total + selected * weight
         with torch.no_grad():
-            right = (logits.max(-1).indices == labels) & real
+            right = (guesses == labels) & real
             accuracy = right.sum((0, 1)) / real.sum((0, 1)).clamp(min=1)
         return total.sum() / weight.sum(), accuracy
+
+    def _select(
+        self,
+        batch: Batch,
+        hidden: torch.Tensor,
+        logits: torch.Tensor,
+        labels: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cross-entropy of the selector among its candidates, and the tokens that it selects.
+
+        Args:
+            batch: The batch.
+            hidden: The result of `draft_hidden`.
+            logits: Its logits, `[batch, blocks, block_size - 1, draft_vocab]`.
+            labels: Draft ids at the same positions, `[batch, blocks, block_size - 1]`. Where the
+                label is no candidate, the loss is 0.
+        """
+        selector = self.drafter.candidate_selector
+        assert selector is not None
+        unary, candidates, projected = selector.read(logits.float(), hidden.float())
+        scores = unary + selector.pairs(candidates, projected, batch.before)
+        found = candidates == labels[..., None]
+        log_probs = F.log_softmax(scores, dim=-1)
+        loss = -(log_probs * found).sum(-1)
+        return loss, candidates.gather(-1, scores.argmax(-1, keepdim=True))[..., 0]
 
     def train_step(self) -> tuple[float, list[float]]:
         """Take one step and return the loss and the accuracy at each masked position.
@@ -305,6 +350,7 @@ class Trainer:
         Raises:
             BlockPilotError: If the loss is not finite.
         """
+        began = time.perf_counter()
         loss, accuracy = self.loss(self.batch(self.step))
         if not bool(loss.isfinite()):
             raise BlockPilotError(
@@ -320,7 +366,9 @@ class Trainer:
                 group["lr"] = self.learning_rate(self.step)
             optimizer.step()
         self.step += 1
-        return loss.item(), accuracy.tolist()
+        values = loss.item(), accuracy.tolist()
+        self.seconds += time.perf_counter() - began
+        return values
 
     def run(self, checkpoint: Path, log: Callable[[int, float, list[float]], None]) -> None:
         """Train to the end, starting from the checkpoint if there is one.
@@ -348,6 +396,8 @@ class Trainer:
         """
         state = {
             "config": self.config,
+            "corpus": self.examples.digest,
+            "seconds": self.seconds,
             "step": self.step,
             "drafter": self.drafter.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
@@ -376,6 +426,11 @@ class Trainer:
                 f"checkpoint {path} was made with another recipe; use the same options to resume "
                 "it, or another folder to start over"
             )
+        if state.get("corpus", self.examples.digest) != self.examples.digest:
+            raise BlockPilotError(
+                f"checkpoint {path} was made with another corpus; use the same prompts and answers "
+                "to resume it, or another folder to start over"
+            )
         try:
             self.drafter.load_state_dict(state["drafter"])
             for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
@@ -383,14 +438,20 @@ class Trainer:
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise BlockPilotError(f"checkpoint {path} does not fit the drafter; {fix}") from error
         self.step = state["step"]
+        self.seconds = state.get("seconds", 0.0)
 
-    def export(self) -> DFlashDraftModel:
-        """The trained drafter in the standard format, in bfloat16."""
+    def export(self, dtype: torch.dtype = torch.bfloat16) -> DFlashDraftModel:
+        """The trained drafter in the standard format.
+
+        Args:
+            dtype: Dtype of its weights.
+        """
         config: Any = self.drafter.config
-        exported = DFlashDraftModel(config)
+        kind = DFlash2DraftModel if config.is_dflash2 else DFlashDraftModel
+        exported = kind(config)
         exported.load_state_dict(self.drafter.state_dict())
         with torch.no_grad():
             exported.fc.weight.mul_(self.feature_scale.cpu())
-        exported.bfloat16()
+        exported.to(dtype)
         exported.eval()  # type: ignore[no-untyped-call]
         return exported

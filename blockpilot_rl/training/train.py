@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from blockpilot_rl.decoding.decoder import Decoder
@@ -21,33 +21,22 @@ from blockpilot_rl.models.fit import check_layer_ids, check_mask_token
 from blockpilot_rl.models.pairs import Pair, load_pair
 from blockpilot_rl.options import option
 from blockpilot_rl.progress import ProgressCallback, no_progress
-from blockpilot_rl.prompts import (
-    BUILTIN,
-    GROUPS,
-    Prompt,
-    builtin_suite,
-    length_check,
-    load_prompts,
-)
-from blockpilot_rl.sweeps.continuations import ContinuationStore, StoredAnswers
+from blockpilot_rl.prompts import BUILTIN, GROUPS, Prompt, builtin_suite
+from blockpilot_rl.sweeps.continuations import StoredAnswers
 from blockpilot_rl.training.acceptance import acceptance_report
-from blockpilot_rl.training.corpus import (
-    Corpus,
-    PromptSource,
-    evenly,
-    source_name,
-    without_answered,
-)
+from blockpilot_rl.training.corpus import Corpus, answer_sources, evenly, load_sources
+from blockpilot_rl.training.held_out import HeldOut, append_measure, choose_held_out, measures
 from blockpilot_rl.training.initial import (
     choose_mask_token,
     new_drafter,
     pretrained_drafter,
     set_draft_vocabulary,
 )
+from blockpilot_rl.training.legs import LEG_OPTIONS, leg_folder, split_legs
 from blockpilot_rl.training.recipe import RecipeConfig, Trainer
 
 _LOGGED_POSITIONS = (1, 2, 4, 8)
-logger = logging.getLogger(__name__)
+_CORPUS_OPTIONS = ("prompts", "answers", "temperature", "answer_seeds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +99,25 @@ class DrafterTrainingConfig(RecipeConfig):
     mask_token_id: int | None = option(
         None, help="token that stands for a mask (default: an unused special token)"
     )
-    report_prompts: int = option(40, help="held-out prompts of the acceptance report", minimum=1)
+    legs: str | None = option(
+        None,
+        metavar="FILE.yaml",
+        help="train in several legs: a YAML list with the options of each, of "
+        f"{', '.join(LEG_OPTIONS)}",
+    )
+    eval_every: int = option(
+        500,
+        help="steps between measurements of the acceptance on held-out prompts; 0 for none",
+        minimum=0,
+    )
+    eval_prompts: int = option(
+        12,
+        help="held-out prompts of each language for these, of seen and unseen families each",
+        minimum=1,
+    )
+    report_prompts: int = option(
+        40, help="held-out prompts of each source for the acceptance report", minimum=1
+    )
 
     def __post_init__(self) -> None:
         """Check everything that needs no model.
@@ -182,7 +189,7 @@ class DrafterTrainingResult:
 def train_drafter(
     config: DrafterTrainingConfig, progress: ProgressCallback | None = None
 ) -> DrafterTrainingResult:
-    """Train a DFlash drafter for a target.
+    """Train a DFlash or DFlash2 drafter for a target.
 
     The target answers the prompts, the drafter learns from the answers, and its acceptance length
     is measured on held-out prompts. All files are in `config.out`; calling the function again with
@@ -190,7 +197,7 @@ def train_drafter(
 
     Args:
         config: What to train and how.
-        progress: Called with the tasks `corpus`, `train` and `acceptance`.
+        progress: Called with the tasks `prompts`, `corpus`, `train` and `acceptance`.
 
     Raises:
         BlockPilotError: If the target, the initial drafter or the output folder is not usable, or
@@ -207,6 +214,7 @@ def _train_drafter(
     config: DrafterTrainingConfig, progress: ProgressCallback
 ) -> DrafterTrainingResult:
     """Train a drafter, or answer a part of its corpus."""
+    legs = split_legs(config)
     pair = load_pair(
         config.target,
         None,
@@ -221,137 +229,177 @@ def _train_drafter(
             f"for a prompt in the target's {pair.max_length} positions"
         )
     depth = pair.target.config.num_hidden_layers
-    drafter, recipe = None, config.recipe.with_default_shape(depth)
+    initial, recipe = None, legs[0].recipe.with_default_shape(depth)
     if config.init is not None:
-        drafter, recipe = pretrained_drafter(config.init, pair, config.recipe, config.mask_token_id)
+        initial, recipe = pretrained_drafter(
+            config.init, pair, legs[0].recipe, config.mask_token_id
+        )
     assert recipe.target_layer_ids is not None
     check_layer_ids(pair.target, recipe.target_layer_ids)
     if config.mask_token_id is not None:
         check_mask_token(pair.target, config.mask_token_id, pair.tokenizer)
-    sources = _sources(config, pair, progress)
-    folders = _answer(config, pair, recipe.target_layer_ids, sources, progress)
+    training = _Training(config, legs, pair, recipe.target_layer_ids, progress)
     if config.part[1] > 1:
+        training.answer()
         return DrafterTrainingResult(None, recipe, None)
-    corpus = Corpus(folders, sources, config.unseen)
-    if drafter is None:
-        mask = config.mask_token_id
-        if mask is None:
-            mask = choose_mask_token(pair, corpus)
-        drafter = new_drafter(pair, corpus, mask, recipe, corpus.groups)
-    elif config.draft_vocab_size is not None:
-        set_draft_vocabulary(drafter, pair, corpus, config.draft_vocab_size, corpus.groups)
-    trained = _train(Trainer(drafter, pair, corpus, recipe), Path(config.out), progress)
-    report = _save(config, recipe, trained, _held_out(config, sources), progress)
+    drafter, recipe = training.run(initial, recipe)
+    report = _save(config, recipe, drafter, training, progress)
     return DrafterTrainingResult(config.drafter_folder, recipe, report)
 
 
-def _sources(
-    config: DrafterTrainingConfig, pair: Pair, progress: ProgressCallback
-) -> list[PromptSource]:
-    """Load the prompts of all sources. A prompt of several sources belongs to the first."""
-    taken: set[str] = set()
-    sources = []
-    for source in config.prompts or (BUILTIN,):
-        if source == BUILTIN:
-            prompts = config.suite("drafter", config.suite_size, progress)[config.skip :]
-            prompts += config.suite("validation", config.report_prompts)
-        else:
-            prompts = load_prompts(
-                source,
-                check=length_check(pair, config.max_new_tokens),
-                on_bad=_log if config.skip_bad else None,
-                progress=progress,
+class _Training:
+    """The legs of a training, with their sources, answers and figures.
+
+    Attributes:
+        figures: Options and results of each finished leg.
+    """
+
+    def __init__(
+        self,
+        config: DrafterTrainingConfig,
+        legs: Sequence[DrafterTrainingConfig],
+        pair: Pair,
+        layer_ids: tuple[int, ...],
+        progress: ProgressCallback,
+    ) -> None:
+        """Load the prompts of all legs.
+
+        Raises:
+            BlockPilotError: If a source cannot be read, or has no prompts for the report.
+        """
+        self.config, self.legs, self.pair = config, legs, pair
+        self.layer_ids, self.progress = layer_ids, progress
+        self.target = target_forward(pair.target, list(layer_ids))
+        names = dict.fromkeys(name for leg in legs for name in leg.prompts or (BUILTIN,))
+        self.sources = load_sources(config, list(names), pair, progress)
+        self.seen, self.unseen = (
+            [x for s in self.sources.values() for x in s.split("validation", config.unseen, inside)]
+            for inside in (False, True)
+        )
+        if not self.seen and not self.unseen:
+            raise BlockPilotError(
+                "no source has prompts in its validation share, so there is nothing to measure "
+                "acceptance on; give more prompts, or builtin as one more source"
             )
-        prompts = [prompt for prompt in prompts if prompt.id not in taken]
-        taken.update(prompt.id for prompt in prompts)
-        name = source_name(source)
-        while any(name == other.name for other in sources):
-            name += "-2"
-        sources.append(PromptSource(name, prompts))
-    return sources
+        self.figures: list[dict[str, Any]] = []
 
+    def report_prompts(self) -> list[Prompt]:
+        """Prompts for the report: of each source's validation share, and of unseen families."""
+        return [
+            prompt
+            for inside in (False, True)
+            for source in self.sources.values()
+            for prompt in evenly(
+                source.split("validation", self.config.unseen, inside), self.config.report_prompts
+            )
+        ]
 
-def _log(message: object) -> None:
-    logger.warning("%s", message)
+    def answer(self) -> list[list[StoredAnswers]]:
+        """Let the target answer the prompts of all legs; open the folders of answers of each."""
+        return [
+            answer_sources(leg, self.sources, self.pair, self.target, self.layer_ids, self.progress)
+            for leg in self.legs
+        ]
 
+    def run(
+        self, drafter: DFlashDraftModel | None, recipe: RecipeConfig
+    ) -> tuple[DFlashDraftModel, RecipeConfig]:
+        """Train leg after leg; finished legs are not trained again.
 
-def _answer(
-    config: DrafterTrainingConfig,
-    pair: Pair,
-    layer_ids: tuple[int, ...],
-    sources: Sequence[PromptSource],
-    progress: ProgressCallback,
-) -> list[StoredAnswers]:
-    """Let the target answer the prompts that have no answer yet; open all folders of answers."""
-    folders = [StoredAnswers(Path(folder), pair, layer_ids) for folder in config.answers]
-    stores = []
-    suffix = f"-t{config.temperature:g}" if config.temperature else ""
-    for source in sources if config.prompts or not config.answers else ():
-        prompts = source.split("drafter", config.unseen, inside=False)
-        store = ContinuationStore(
-            Path(config.out) / "corpus" / f"{source.name}{suffix}",
-            prompts,
-            config.max_new_tokens,
-            config.sampling,
-            config.answer_seeds,
+        Args:
+            drafter: The drafter to start from; None for random weights.
+            recipe: Recipe of the first leg, with the drafter's shape.
+
+        Returns:
+            The trained drafter and the recipe of the last leg.
+        """
+        folders = self.answer()
+        held_out = None
+        if self.config.eval_every:
+            held_out = HeldOut(
+                choose_held_out(self.seen, self.unseen, self.config.eval_prompts),
+                Path(self.config.out) / "held-out",
+                self.pair,
+                self.target,
+                self.layer_ids,
+                self.config.max_new_tokens,
+            )
+        trained = None
+        for index, leg in enumerate(self.legs):
+            folder = Path(self.config.out)
+            if self.config.legs is not None:
+                folder = leg_folder(self.config, index)
+            corpus = Corpus(folders[index], tuple(self.sources.values()), leg.unseen)
+            if index:
+                assert leg.init is not None
+                drafter, recipe = pretrained_drafter(leg.init, self.pair, leg.recipe)
+            drafter = self._prepared(drafter, corpus, leg, recipe)
+            trainer = Trainer(drafter, self.pair, corpus, recipe)
+            self._train(trainer, index, folder, held_out)
+            if index < len(self.legs) - 1:
+                with atomic_directory(folder / "drafter", overwrite=True) as partial:
+                    trainer.export(torch.float32).save_pretrained(partial)
+            trained = trainer.export()
+        assert trained is not None
+        return trained, recipe
+
+    def _prepared(
+        self,
+        drafter: DFlashDraftModel | None,
+        corpus: Corpus,
+        leg: DrafterTrainingConfig,
+        recipe: RecipeConfig,
+    ) -> DFlashDraftModel:
+        """A new drafter, or the initial one with the draft vocabulary that the leg asks for."""
+        if drafter is None:
+            mask = leg.mask_token_id
+            if mask is None:
+                mask = choose_mask_token(self.pair, corpus)
+            return new_drafter(self.pair, corpus, mask, recipe, corpus.groups)
+        if leg.draft_vocab_size is not None:
+            set_draft_vocabulary(drafter, self.pair, corpus, leg.draft_vocab_size, corpus.groups)
+        return drafter
+
+    def _train(self, trainer: Trainer, index: int, folder: Path, held_out: HeldOut | None) -> None:
+        """Train a leg to its end, with curves for TensorBoard."""
+        out, steps = Path(self.config.out), trainer.config.steps
+        before = sum(leg.steps for leg in self.legs[:index])
+        total = sum(leg.steps for leg in self.legs)
+        curves, measured = out / "tensorboard", out / "acceptance.jsonl"
+        every = self.config.eval_every
+        with writing(curves), SummaryWriter(str(curves)) as writer:
+
+            def log(step: int, loss: float, accuracy: list[float]) -> None:
+                self.progress("train", before + step, total)
+                writer.add_scalar("loss", loss, before + step)
+                for position in _LOGGED_POSITIONS:
+                    if position <= len(accuracy):
+                        value = accuracy[position - 1]
+                        writer.add_scalar(f"accuracy/{position}", value, before + step)
+                if held_out is not None and (step % every == 0 or step == steps):
+                    acceptance = held_out.measure(trainer.export())
+                    append_measure(measured, index + 1, step, acceptance)
+                    for name, value in acceptance.items():
+                        writer.add_scalar(f"acceptance/{name}", value, before + step)
+
+            trainer.run(folder / "checkpoint.pt", log)
+        last = [line for line in measures(measured) if line["leg"] == index + 1]
+        self.figures.append(
+            {
+                "recipe": trainer.config,
+                **{name: getattr(self.legs[index], name) for name in _CORPUS_OPTIONS},
+                "sequences_in_corpus": len(trainer.examples),
+                "seconds": trainer.seconds,
+                "acceptance": last[-1]["acceptance"] if last else None,
+            }
         )
-        store = without_answered(store, folders)
-        if store.prompts:
-            stores.append(store)
-    total, done = sum(store.size for store in stores), 0
-    progress("corpus", 0, total)
-    target = target_forward(pair.target, list(layer_ids))
-    for store in stores:
-        before = done
-        store.record(
-            pair,
-            target,
-            layer_ids,
-            config.part,
-            lambda count, _, before=before: progress("corpus", before + count, total),  # type: ignore[misc]
-        )
-        done += store.size
-    if config.part[1] > 1:
-        return []
-    return [*folders, *(StoredAnswers(store.folder, pair, layer_ids) for store in stores)]
-
-
-def _held_out(config: DrafterTrainingConfig, sources: Sequence[PromptSource]) -> list[Prompt]:
-    """Prompts for the report: of each source's validation share, and of the unseen families."""
-    chosen = []
-    for inside in (False, True):
-        for source in sources:
-            prompts = source.split("validation", config.unseen, inside=inside)
-            chosen += evenly(prompts, config.report_prompts)
-    if not chosen:
-        raise BlockPilotError(
-            "no source has prompts in its validation share, so there is nothing to measure "
-            "acceptance on; give more prompts, or builtin as one more source"
-        )
-    return chosen
-
-
-def _train(trainer: Trainer, out: Path, progress: ProgressCallback) -> DFlashDraftModel:
-    """Train to the end, with curves for TensorBoard."""
-    curves = out / "tensorboard"
-    with writing(curves), SummaryWriter(str(curves)) as writer:
-
-        def log(step: int, loss: float, accuracy: list[float]) -> None:
-            progress("train", step, trainer.config.steps)
-            writer.add_scalar("loss", loss, step)
-            for position in _LOGGED_POSITIONS:
-                if position <= len(accuracy):
-                    writer.add_scalar(f"accuracy/{position}", accuracy[position - 1], step)
-
-        trainer.run(out / "checkpoint.pt", log)
-    return trainer.export()
 
 
 def _save(
     config: DrafterTrainingConfig,
     recipe: RecipeConfig,
     drafter: DFlashDraftModel,
-    held_out: Sequence[Prompt],
+    training: _Training,
     progress: ProgressCallback,
 ) -> dict[str, Any]:
     """Save the drafter together with its acceptance length on held-out prompts."""
@@ -362,12 +410,13 @@ def _save(
         )
         report = acceptance_report(
             Decoder(pair),
-            held_out,
+            training.report_prompts(),
             pair.block_size,
             config.max_new_tokens,
             progress,
         )
         write_json(partial / "acceptance.json", {**report, "recipe": recipe})
+        write_json(partial / "training.json", {"legs": training.figures})
         (partial / "README.md").write_text(_card(pair, report), encoding="utf-8")
     return report
 

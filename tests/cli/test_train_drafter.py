@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 import torch
+import yaml
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -18,6 +19,7 @@ from blockpilot_rl.prompts import builtin_suite, load_prompts
 from blockpilot_rl.sweeps.continuations import ContinuationStore
 from blockpilot_rl.training import DrafterTrainingConfig, train_drafter
 from blockpilot_rl.training.acceptance import measure_acceptance, summarise_acceptance
+from blockpilot_rl.training.corpus import evenly
 from blockpilot_rl.training.recipe import Trainer
 from tests.tiny_pair import MASK, encode, tiny_target, tiny_tokenizer
 
@@ -31,6 +33,8 @@ QUICK = {
     "--suite-size": "70",
     "--max-new-tokens": "6",
     "--report-prompts": "4",
+    "--eval-every": "2",
+    "--eval-prompts": "2",
     "--mask-token-id": str(MASK),
     "--draft-vocab-size": "40",
     "--dtype": "float32",
@@ -115,7 +119,7 @@ def test_config_and_card_record_the_trained_length(target, finished):
     prompts = [
         pair.encode(prompt.chat()).shape[1] for prompt in builtin_suite(70, splits=["drafter"])
     ]
-    assert pair.trained_length == max(prompts) + 6
+    assert max(prompts) < pair.trained_length <= max(prompts) + 6
     card = (finished / "drafter" / "README.md").read_text(encoding="utf-8")
     assert f"Trained length: {pair.trained_length} tokens" in card
     before = pair.fingerprint
@@ -215,6 +219,115 @@ def test_a_shape_that_is_not_stated_is_that_of_the_initial_drafter(target, finis
     assert recipe["draft_vocab_size"] == 40
 
 
+def test_acceptance_is_measured_while_training(target, finished):
+    """On stored answers, with the values of decoding."""
+    lines = (finished / "acceptance.jsonl").read_text(encoding="utf-8").splitlines()
+    measured = [json.loads(line) for line in lines]
+    assert [(line["leg"], line["step"]) for line in measured] == [(1, 2), (1, 4), (1, 5)]
+    last = measured[-1]["acceptance"]
+    curves = EventAccumulator(str(finished / "tensorboard")).Reload()
+    assert [x.step for x in curves.Scalars("acceptance/all")] == [2, 4, 5]
+    assert {"all", "seen", "language/en"} <= last.keys()
+    assert "unseen" not in last
+    pair = load_pair(target, finished / "drafter")
+    prompts = evenly(builtin_suite(4, splits=["validation"]), 2)
+    frame = measure_acceptance(Decoder(pair), prompts, 4, 6)
+    assert last["all"] == pytest.approx(summarise_acceptance(frame)["all"]["pooled"])
+
+
+def write_legs(path, *legs):
+    path.write_text(yaml.safe_dump(list(legs)), encoding="utf-8")
+    return str(path)
+
+
+LEGS = (
+    {"steps": 3, "prompts": ["builtin"]},
+    {"steps": 2, "learning_rate": "1e-3", "temperature": 1.0, "draft_vocab_size": 20},
+)
+
+
+def test_legs_follow_each_other(target, tmp_path):
+    """Each starts from the drafter before it, with its own options, and is recorded."""
+    out = tmp_path / "run"
+    assert train(target, out, legs=write_legs(tmp_path / "legs.yaml", *LEGS)) == 0
+    assert {path.name for path in (out / "corpus").iterdir()} == {"builtin", "builtin-t1"}
+    legs = json.loads((out / "drafter" / "training.json").read_text(encoding="utf-8"))["legs"]
+    assert [leg["recipe"]["steps"] for leg in legs] == [3, 2]
+    assert [leg["temperature"] for leg in legs] == [0.0, 1.0]
+    assert legs[1]["recipe"]["learning_rate"] == 1e-3
+    assert legs[1]["recipe"]["init"] == str(out / "leg-1" / "drafter")
+    assert all(leg["seconds"] > 0 and leg["acceptance"]["seen"] >= 1 for leg in legs)
+    assert len(load_pair(target, out / "drafter").drafter.draft_token_ids) == 20
+    curves = EventAccumulator(str(out / "tensorboard")).Reload()
+    assert [event.step for event in curves.Scalars("loss")] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [(1, 2), (2, 0), (2, 1)])
+def test_legs_that_were_killed_resume(target, tmp_path, monkeypatch, stop):
+    """In the first leg, before the second, and in the second."""
+    file = write_legs(tmp_path / "legs.yaml", *LEGS)
+    whole, out = tmp_path / "whole", tmp_path / "run"
+    assert train(target, whole, legs=file, checkpoint_every="1") == 0
+    step, leg = Trainer.train_step, {3: 1, 2: 2}
+
+    def killed(self):
+        if (leg[self.config.steps], self.step) == stop:
+            raise KeyboardInterrupt
+        return step(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "train_step", killed)
+        assert train(target, out, legs=file, checkpoint_every="1", eval_every="0") == 130
+    assert not (out / "drafter").exists()
+    assert train(target, out, legs=file, checkpoint_every="1") == 0
+    assert_same(weights(out), weights(whole))
+    legs = json.loads((out / "drafter" / "training.json").read_text(encoding="utf-8"))["legs"]
+    assert [leg["recipe"]["steps"] for leg in legs] == [3, 2]
+
+
+def test_finished_legs_with_other_options_are_refused(target, tmp_path, capsys):
+    out, file = tmp_path / "run", tmp_path / "legs.yaml"
+    assert train(target, out, legs=write_legs(file, *LEGS)) == 0
+    before = weights(out)
+    for changed in (
+        {"steps": 4},
+        {"learning_rate": 0.1},
+        {"prompts": [str(write_prompts(tmp_path / "more.jsonl"))]},
+    ):
+        write_legs(file, {**LEGS[0], **changed}, LEGS[1])
+        assert train(target, out, legs=str(file)) == 2
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert "leg-1" in error
+        assert "was made with another" in error
+        assert_same(weights(out), before)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "must be a YAML list with the options of each leg"),
+        ("steps: 3", "must be a YAML list"),
+        ("- 3", "must be a YAML list"),
+        ("- {step: 3}", "leg 1: 'step' is not an option of a leg. Did you mean 'steps'?"),
+        ("- {steps: 3}\n- {layers: 4}", "leg 2: 'layers' is not an option of a leg"),
+        ("- {steps: 0}", "leg 1: steps must be at least 1, got 0"),
+        ("- {steps: many}", "leg 1: steps must be a number, got 'many'"),
+        ("- {learning_rate: fast}", "leg 1: learning_rate must be a number, got 'fast'"),
+        ("- {steps: 3", "is not YAML"),
+        ("- {answer_seeds: [1]}", "leg 1: greedy answers do not depend on a seed"),
+    ],
+)
+def test_bad_legs_are_one_line(target, tmp_path, capsys, text, message):
+    file = tmp_path / "legs.yaml"
+    file.write_text(text, encoding="utf-8")
+    assert train(target, tmp_path / "run", legs=str(file)) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "run" / "corpus").exists()
+
+
 def write_prompts(path, count=120, family="mine"):
     words = [chr(ord("a") + i % 26) * (1 + i % 5) for i in range(count)]
     rows = [{"prompt": f"{word} {i} {family}", "family": family} for i, word in enumerate(words)]
@@ -242,7 +355,7 @@ def test_only_the_drafter_share_of_seen_families_is_trained_on(target, tmp_path)
 def test_finished_answers_are_used_as_they_are(target, finished, tmp_path, monkeypatch):
     monkeypatch.setattr(ContinuationStore, "record", lambda *_, **__: pytest.fail("answered again"))
     out = tmp_path / "run"
-    assert train(target, out, answers=str(finished / "corpus" / "builtin")) == 0
+    assert train(target, out, answers=str(finished / "corpus" / "builtin"), eval_every="0") == 0
     assert_same(weights(out), weights(finished))
     assert not (out / "corpus").exists()
 

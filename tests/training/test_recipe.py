@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from types import SimpleNamespace
 
@@ -9,14 +10,23 @@ import torch
 import torch.nn.functional as F
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 
+from blockpilot_rl.decoding.batched import continue_batch
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.drafting import LeanDrafter
 from blockpilot_rl.decoding.forward import target_forward
 from blockpilot_rl.decoding.lean import product
+from blockpilot_rl.decoding.replay import replay
+from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.models.checkpoints import load_drafter
 from blockpilot_rl.models.drafter import DFlashDraftModel
 from blockpilot_rl.models.pairs import load_pair
-from blockpilot_rl.training.initial import choose_mask_token, new_drafter, pretrained_drafter
+from blockpilot_rl.training.initial import (
+    choose_mask_token,
+    new_drafter,
+    pretrained_drafter,
+    set_draft_vocabulary,
+)
 from blockpilot_rl.training.recipe import RecipeConfig, Trainer, default_layer_ids
 from tests.tiny_pair import MASK, PROMPTS, RECIPE, VOCABULARY, answers, encode
 
@@ -483,3 +493,94 @@ def test_a_corrected_run_resumes_exactly(pair, texts, tmp_path):
     again = new_trainer(pair, texts, config)
     again.run(tmp_path / "half.pt", lambda *_: None)
     assert same(again.drafter.state_dict(), whole.drafter.state_dict())
+
+
+def dflash2(config: RecipeConfig) -> RecipeConfig:
+    return dataclasses.replace(config, architecture="dflash2", selector_rank=4)
+
+
+@pytest.mark.parametrize("vocabulary", [VOCABULARY, 20])
+def test_a_dflash2_drafter_starts_as_the_dflash_drafter_it_is_made_from(
+    pair, texts, tmp_path, vocabulary
+):
+    first = new_trainer(pair, texts, dataclasses.replace(FEW, draft_vocab_size=vocabulary))
+    for _ in range(3):
+        first.train_step()
+    first.export(torch.float32).save_pretrained(tmp_path / "drafter")
+    asked = dataclasses.replace(dflash2(FEW), draft_vocab_size=None)
+    drafter, config = pretrained_drafter(str(tmp_path / "drafter"), pair, asked)
+    assert drafter.config.is_dflash2
+    second = Trainer(drafter, pair, texts, config)
+    batch = first.batch(0)
+    ours, theirs = training_logits(second, batch), training_logits(first, batch)
+    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+    for _ in range(3):
+        second.train_step()
+    assert (second.drafter.layers[0].mlp_conv.kernel_projection.weight != 0).any()
+    assert (second.drafter.candidate_selector.successor_codebook != 0).any()
+
+
+@pytest.mark.parametrize("vocabulary", [VOCABULARY, 40])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_trained_dflash2_drafter_decodes_and_replays(
+    pair, texts, tmp_path, vocabulary, temperature
+):
+    config = dataclasses.replace(
+        dflash2(RECIPE), steps=150, sequences=1, draft_vocab_size=vocabulary
+    )
+    trainer = new_trainer(pair, texts[:1], config)
+    for _ in range(config.steps):
+        _, accuracy = trainer.train_step()
+    trainer.export().save_pretrained(tmp_path / "drafter")
+    saved = json.loads((tmp_path / "drafter" / "config.json").read_text())
+    assert saved["architectures"] == ["DFlash2DraftModel"]
+    drafter = load_drafter(tmp_path / "drafter", torch.float32, "cpu")
+    decoder = Decoder(dataclasses.replace(pair, drafter=drafter))
+    sampling = Sampling(temperature, seed=3)
+    generation = decoder.generate(encode(pair, PROMPTS[0]), 8, 40, sampling)
+    plain = decoder.generate(encode(pair, PROMPTS[0]), 1, 40, sampling)
+    assert generation.tokens == plain.tokens
+    if not temperature and vocabulary == VOCABULARY:
+        assert min(accuracy) > 0.9
+        assert generation.acceptance_length > 6
+    ids = [encode(pair, PROMPTS[0])[0]]
+    again = continue_batch(decoder.target, ids, 40, (), sampling)
+    assert replay(decoder.drafter, again, [8])[0][0] == generation.accepted[1:]
+
+
+def test_another_draft_vocabulary_keeps_the_rows_of_a_selector(pair, texts):
+    drafter = new_drafter(pair, texts, MASK, dataclasses.replace(dflash2(FEW), draft_vocab_size=30))
+    selector = drafter.candidate_selector
+    before = drafter.draft_token_ids.tolist()
+    with torch.no_grad():
+        selector.successor_codebook.copy_(drafter.draft_token_ids[:, None].float().expand(-1, 4))
+    for size in (50, 10, VOCABULARY):
+        set_draft_vocabulary(drafter, pair, texts, size)
+        ids = drafter.draft_token_ids
+        ids = list(range(VOCABULARY)) if ids is None else ids.tolist()
+        rows = selector.successor_codebook[:, 0].tolist()
+        kept = set(before) & set(ids) if size != VOCABULARY else set()
+        assert len(rows) == len(ids) == size
+        for token, row in zip(ids, rows, strict=True):
+            assert row == token or token not in kept
+        before = [token for token, row in zip(ids, rows, strict=True) if row == token]
+
+
+def test_a_resumed_dflash2_run_equals_an_uninterrupted_one(pair, texts, tmp_path):
+    unbroken = new_trainer(pair, texts, dflash2(FEW))
+    losses = [unbroken.train_step() for _ in range(4)]
+    first = new_trainer(pair, texts, dflash2(FEW))
+    begun = [first.train_step() for _ in range(2)]
+    first.save(tmp_path / "checkpoint.pt")
+    second = new_trainer(pair, texts, dflash2(FEW))
+    second.load(tmp_path / "checkpoint.pt")
+    assert begun + [second.train_step() for _ in range(2)] == losses
+    assert same(second.drafter.state_dict(), unbroken.drafter.state_dict())
+
+
+def test_a_checkpoint_of_another_corpus_is_refused(pair, texts, tmp_path):
+    new_trainer(pair, texts).save(tmp_path / "checkpoint.pt")
+    longer = dataclasses.replace(texts[0], output_ids=texts[0].output_ids[:-1])
+    for other in (texts[:-1], texts[::-1], [longer, *texts[1:]]):
+        with pytest.raises(BlockPilotError, match="was made with another corpus"):
+            new_trainer(pair, other).load(tmp_path / "checkpoint.pt")
