@@ -285,6 +285,7 @@ class StoredAnswers(Sequence[Continuation]):
             "fingerprint": pair.target_fingerprint,
             "dtype": str(pair.dtype).removeprefix("torch."),
             "layer_ids": list(layer_ids),
+            "template": dict(pair.template) if pair.template else None,
         }
         for name, value in expected.items():
             if described.get(name) != value:
@@ -301,7 +302,8 @@ class StoredAnswers(Sequence[Continuation]):
             folder / f"shard-{index:05d}.safetensors" for index in range(-(-count // SHARD_PROMPTS))
         ]
         _check_complete(folder, paths)
-        shards = [_read_shard(path, Sampling(**options), digest) for path in paths]
+        budget, sampling = int(described["max_new_tokens"]), Sampling(**options)
+        shards = [_read_shard(path, budget, sampling, digest) for path in paths]
         self.prompt_ids = [key for shard in shards for key in shard.prompt_ids]
         self._answers = [answer for shard in shards for answer in shard.continuations]
 

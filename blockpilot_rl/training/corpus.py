@@ -143,6 +143,9 @@ def load_sources(
         if source == BUILTIN:
             prompts = config.suite("drafter", config.suite_size, progress)[config.skip :]
             prompts += config.suite("validation", config.report_prompts)
+            if config.answers:
+                # Folders of release 0.1 may hold prompts of templates that are now held out.
+                prompts += config.suite("test", config.suite_size)
         else:
             prompts = load_prompts(
                 source,
