@@ -134,10 +134,10 @@ class Pair:
         options = {**(self.template or {}), **template}
         _check_template(self.tokenizer, options, self.target_name)
         if options.pop(COMPLETION, False):
-            ids = self.tokenizer(completion_text(turns), return_tensors="pt").input_ids
-            return ids.to(self.device)  # type: ignore[no-any-return]
+            plain: Any = self.tokenizer(completion_text(turns), return_tensors="pt")
+            return plain.input_ids.to(self.device)  # type: ignore[no-any-return]
         try:
-            ids = self.tokenizer.apply_chat_template(
+            ids: Any = self.tokenizer.apply_chat_template(
                 turns,
                 add_generation_prompt=True,
                 return_tensors="pt",
