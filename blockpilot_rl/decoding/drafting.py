@@ -93,7 +93,7 @@ class DraftLayer(LeanLayer):
 
         normed = self.input_norm(hidden)
         hidden = hidden + around(self.attention_conv, attention, normed, offsets)
-        return hidden + around(self.mlp_conv, mlp, self.post_norm(hidden), offsets)
+        return hidden + around(self.mlp_conv, mlp, self.mlp_norm(hidden), offsets)
 
 
 def _attend(

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 from transformers import (
+    Gemma3ForCausalLM,
     LlamaForCausalLM,
     MistralForCausalLM,
     PreTrainedModel,
@@ -30,6 +31,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from blockpilot_rl.models.drafter_config import STATIC_ROPES
 
 LEAN_FAMILIES: tuple[type[PreTrainedModel], ...] = (
+    Gemma3ForCausalLM,
     LlamaForCausalLM,
     MistralForCausalLM,
     Qwen2ForCausalLM,
@@ -37,10 +39,11 @@ LEAN_FAMILIES: tuple[type[PreTrainedModel], ...] = (
     SeedOssForCausalLM,
     SmolLM3ForCausalLM,
 )
+_LAYER_TYPES = {"full_attention", "sliding_attention"}
 _PLAIN_MODULES = (nn.Linear, nn.Embedding, nn.ModuleList)
 _ACTIVATIONS = ("transformers.activations", "torch.nn.modules.activation")
 
-_LIBRARIES = ("torch.", "transformers.", "blockpilot_rl.")
+_LIBRARIES = ("torch.", "transformers.", "blockpilot_rl.", "dataclasses.")
 _REPLACEABLE = ("forward", "_call_impl")
 """Methods that torch calls, and that a single module may replace."""
 
@@ -52,20 +55,18 @@ _CAPTURES = ("transformers.utils.output_capturing", "blockpilot_rl.decoding.forw
 def is_lean(model: PreTrainedModel) -> bool:
     """Whether `LeanForward` computes what `model`'s modules compute."""
     config = model.config
-    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
-    layer_types = getattr(config, "layer_types", None)
-    full_attention = (
-        getattr(config, "sliding_window", None) is None
-        if layer_types is None
-        else set(layer_types) == {"full_attention"}
-    )
+    rope = getattr(config, "rope_parameters", None) or {}
+    # Gemma has different frequencies for each kind of layer.
+    ropes = [part for part in rope.values() if isinstance(part, dict)] or [rope]
+    caps = ("attn_logit_softcapping", "final_logit_softcapping")
     return (
         # Subclasses and code of a checkpoint's own may differ in anything.
         type(model) in LEAN_FAMILIES
         and not has_global_hooks()
         and not torch.is_autocast_enabled(model.device.type)
-        and rope in STATIC_ROPES
-        and full_attention
+        and all(part.get("rope_type", "default") in STATIC_ROPES for part in ropes)
+        and set(getattr(config, "layer_types", None) or ()) <= _LAYER_TYPES
+        and all(getattr(config, name, None) is None for name in caps)
         and has_own_code(type(model))
         and customization(model, (type(model).__module__,)) is None
         and _has_plain_layers(model)

@@ -1,8 +1,9 @@
 """Fused decoder layers over a model's own weights, and the caches that they write to.
 
 On small models and short steps the overhead of modules costs more than the arithmetic.
-`LeanForward` runs the layers of a Llama-like target (RMSNorm, grouped-query attention, RoPE,
-SwiGLU) as a handful of calls each and computes what the modules compute, up to rounding. The
+`LeanForward` runs the layers of a Llama-like target (RMSNorm, grouped-query attention, RoPE, a
+gated MLP; Gemma 3 included) as a handful of calls each and computes what the modules compute, up to
+rounding. The
 drafter runs the same layers. On CPUs, the products use oneDNN's packed weights, which run at the
 speed of the memory also for a single token.
 """
@@ -13,13 +14,14 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.activations import SiLUActivation
+from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm, Gemma3RotaryEmbedding
 
 from blockpilot_rl.decoding.fidelity import Snapshot, is_lean
 
@@ -194,6 +196,24 @@ class Norm:
         return F.rms_norm(states, self.shape, None, self.eps).mul_(self.weight)
 
 
+class OffsetNorm:
+    """RMSNorm of Gemma, whose weight is added to one, computed in float32."""
+
+    def __init__(self, module: Any) -> None:
+        """Read weight and epsilon of a Gemma RMSNorm module."""
+        self.gain = 1.0 + module.weight.detach().float()
+        self.eps = float(module.eps)
+
+    def __call__(self, states: torch.Tensor) -> torch.Tensor:
+        """Normalize the last dimension."""
+        return F.rms_norm(states.float(), self.gain.shape, self.gain, self.eps).to(states.dtype)
+
+
+def read_norm(module: Any) -> Norm | OffsetNorm:
+    """Read an RMSNorm module."""
+    return OffsetNorm(module) if isinstance(module, Gemma3RMSNorm) else Norm(module)
+
+
 class RopeTable:
     """A model's own rotary embedding, tabulated for positions `0 … length - 1`.
 
@@ -202,9 +222,15 @@ class RopeTable:
         sin: Same shape. The first half is negated, as `rotate` expects it.
     """
 
-    def __init__(self, rotary: nn.Module, like: torch.Tensor) -> None:
-        """Tabulate the first positions in the dtype and on the device of `like`."""
-        self._rotary, self._like = rotary, like
+    def __init__(self, rotary: nn.Module, like: torch.Tensor, *layer_type: str) -> None:
+        """Tabulate the first positions.
+
+        Args:
+            rotary: The module.
+            like: A tensor of the dtype and on the device of the states.
+            *layer_type: Kind of the layers, if the module has different frequencies for each.
+        """
+        self._rotary, self._like, self._layer_type = rotary, like, layer_type
         self._length = 0
         self.reach(512)
 
@@ -214,7 +240,7 @@ class RopeTable:
             return
         self._length = max(512, 2 * length)
         positions = torch.arange(self._length, device=self._like.device)[None]
-        cos, sin = self._rotary(self._like, positions)
+        cos, sin = self._rotary(self._like, positions, *self._layer_type)
         half = sin.shape[-1] // 2
         self.cos = cos[0, :, None]
         self.sin = torch.cat([-sin[..., :half], sin[..., half:]], dim=-1)[0, :, None]
@@ -246,11 +272,16 @@ class LeanLayer:
         self.down = stacked_product(mlp.down_proj)
         self.activation = F.silu if type(mlp.act_fn) is SiLUActivation else mlp.act_fn
         self.rotates = bool(getattr(attention, "use_rope", True))
-        self.input_norm = Norm(layer.input_layernorm)
-        self.post_norm = Norm(layer.post_attention_layernorm)
-        self.query_norm = self.key_norm = None
+        self.input_norm = read_norm(layer.input_layernorm)
+        self.query_norm = self.key_norm = self.output_norm = self.down_norm = None
         if hasattr(attention, "q_norm"):
-            self.query_norm, self.key_norm = Norm(attention.q_norm), Norm(attention.k_norm)
+            self.query_norm, self.key_norm = map(read_norm, (attention.q_norm, attention.k_norm))
+        if hasattr(layer, "pre_feedforward_layernorm"):
+            self.output_norm = read_norm(layer.post_attention_layernorm)
+            self.mlp_norm = read_norm(layer.pre_feedforward_layernorm)
+            self.down_norm = read_norm(layer.post_feedforward_layernorm)
+        else:
+            self.mlp_norm = read_norm(layer.post_attention_layernorm)
 
     def project(self, hidden: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         """Compute rotated queries, rotated keys and values.
@@ -301,7 +332,12 @@ class LeanLayer:
         return mixed.view(batch, heads, n, head_dim).transpose(1, 2).reshape(batch, n, -1)
 
     def attend_cached(
-        self, states: torch.Tensor, cache: torch.Tensor, start: int, mask: torch.Tensor | None
+        self,
+        states: torch.Tensor,
+        cache: torch.Tensor,
+        start: int,
+        mask: torch.Tensor | None,
+        first: int = 0,
     ) -> torch.Tensor:
         """Write keys and values of new positions to a cache, and attend to it.
 
@@ -309,17 +345,25 @@ class LeanLayer:
             states: Result of `project`.
             cache: This layer's keys and values, `[batch, 2 * kv_heads, max_length, head_dim]`.
             start: Position of the first new token in the cache.
-            mask: As for `attend`.
+            mask: As for `attend`, for the positions from `first` on.
+            first: First position of the cache that any of the new tokens attends to.
         """
         n = states.shape[2]
         cache.narrow(2, start, n).copy_(states[:, self.heads :])
-        return self.attend(states[:, : self.heads], cache.narrow(2, 0, start + n), mask)
+        past = cache.narrow(2, first, start + n - first)
+        return self.attend(states[:, : self.heads], past, mask)
 
     def feed_forward(self, hidden: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
         """Add the attention's output, then the feed-forward part, to `[batch, n, hidden]`."""
-        hidden = self.output(mixed).add_(hidden)
-        gate, up = self.gate_up(self.post_norm(hidden)).chunk(2, dim=-1)
-        return self.down(self.activation(gate).mul_(up)).add_(hidden)
+        mixed = self.output(mixed)
+        if self.output_norm is not None:
+            mixed = self.output_norm(mixed)
+        hidden = mixed.add_(hidden)
+        gate, up = self.gate_up(self.mlp_norm(hidden)).chunk(2, dim=-1)
+        change = self.down(self.activation(gate).mul_(up))
+        if self.down_norm is not None:
+            change = self.down_norm(change)
+        return change.add_(hidden)
 
     def __call__(
         self,
@@ -329,6 +373,7 @@ class LeanLayer:
         cache: torch.Tensor,
         start: int,
         mask: torch.Tensor | None,
+        first: int = 0,
     ) -> torch.Tensor:
         """Run the layer and write keys and values of the new positions to its cache.
 
@@ -338,10 +383,41 @@ class LeanLayer:
             sin: As for `project`.
             cache: As for `attend_cached`.
             start: As for `attend_cached`.
-            mask: As for `attend`.
+            mask: As for `attend_cached`.
+            first: As for `attend_cached`.
         """
         states = self.project(hidden, cos, sin)
-        return self.feed_forward(hidden, self.attend_cached(states, cache, start, mask))
+        return self.feed_forward(hidden, self.attend_cached(states, cache, start, mask, first))
+
+
+@dataclass(frozen=True)
+class LayerKind:
+    """What layers of one kind share.
+
+    Attributes:
+        rope: Their rotary positions.
+        window: Number of positions that a token sees, its own included; None for all.
+    """
+
+    rope: RopeTable
+    window: int | None
+
+
+def _layer_kinds(model: PreTrainedModel, like: torch.Tensor) -> list[LayerKind]:
+    """Read the kind of each layer from the model's config; `like` is as in `RopeTable`."""
+    config, base = model.config, cast(Any, model.base_model)
+    window = getattr(config, "sliding_window", None)
+    default = "full_attention" if window is None else "sliding_attention"
+    types = getattr(config, "layer_types", None) or [default] * config.num_hidden_layers
+    if isinstance(base.rotary_emb, Gemma3RotaryEmbedding):
+        ropes = {name: RopeTable(base.rotary_emb, like, name) for name in set(types)}
+    else:
+        ropes = dict.fromkeys(types, RopeTable(base.rotary_emb, like))
+    kinds = {
+        name: LayerKind(rope, window if name == "sliding_attention" else None)
+        for name, rope in ropes.items()
+    }
+    return [kinds[name] for name in types]
 
 
 class LeanForward:
@@ -358,12 +434,14 @@ class LeanForward:
         self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // self.heads
         self.layers = [LeanLayer(x, self.heads, self.kv_heads, self.head_dim) for x in base.layers]
         self.layer_ids = layer_ids
-        self.norm = Norm(base.norm)
+        self.norm = read_norm(base.norm)
         self.embedding: torch.Tensor = base.embed_tokens.weight.detach()
         self.head: torch.Tensor = model.get_output_embeddings().weight.detach()
         self.vocab_size = self.head.shape[0]
         self.read = product(self.head)
-        self._rope = RopeTable(base.rotary_emb, self.embedding)
+        scale = getattr(base.embed_tokens, "embed_scale", None)
+        self._scale = None if scale is None else torch.as_tensor(scale).to(self.embedding)
+        self._kinds = _layer_kinds(model, self.embedding)
         self._snapshot = Snapshot(model)
 
     def is_current(self) -> bool:
@@ -372,13 +450,14 @@ class LeanForward:
 
     def new_cache(self, batch: int, max_length: int) -> KVCache:
         """Make an empty cache for `batch` rows of at most `max_length` positions."""
-        self._rope.reach(max_length)
+        self._reach(max_length)
         shape = (len(self.layers), batch, 2 * self.kv_heads, max_length, self.head_dim)
         return KVCache(self.embedding.new_empty(shape))
 
     def embed(self, input_ids: torch.Tensor) -> torch.Tensor:
         """Embed tokens, `[batch, n]` to `[batch, n, hidden]`."""
-        return F.embedding(input_ids, self.embedding)
+        embedded = F.embedding(input_ids, self.embedding)
+        return embedded if self._scale is None else embedded.mul_(self._scale)
 
     def __call__(
         self,
@@ -389,18 +468,25 @@ class LeanForward:
         """Append tokens to the cache; see `TargetForward`."""
         start, end = cache.length, cache.length + input_ids.shape[1]
         # A joined cache can be longer than those that were made here.
-        self._rope.reach(end)
-        cos, sin = self._rope.cos, self._rope.sin
-        if padding is None:
-            cos, sin = cos[start:end], sin[start:end]
-        else:
-            positions = torch.arange(start, end, device=input_ids.device) - padding[:, None]
-            cos, sin = cos[positions.clamp(min=0)], sin[positions.clamp(min=0)]
+        self._reach(end)
+        positions: slice | torch.Tensor = slice(start, end)
+        if padding is not None:
+            slots = torch.arange(start, end, device=input_ids.device)
+            positions = (slots - padding[:, None]).clamp(min=0)
+        views = {
+            kind: (
+                kind.rope.cos[positions],
+                kind.rope.sin[positions],
+                *self._mask(start, end, padding, kind.window),
+            )
+            for kind in set(self._kinds)
+        }
         hidden = self.embed(input_ids)
-        mask = self._mask(start, end, padding)
         outputs = {}
-        for index, (layer, layer_cache) in enumerate(zip(self.layers, cache.layers, strict=True)):
-            hidden = layer(hidden, cos, sin, layer_cache, start, mask)
+        parts = zip(self.layers, self._kinds, cache.layers, strict=True)
+        for index, (layer, kind, layer_cache) in enumerate(parts):
+            cos, sin, mask, first = views[kind]
+            hidden = layer(hidden, cos, sin, layer_cache, start, mask, first)
             if index in self.layer_ids:
                 outputs[index] = hidden
         cache.length = end
@@ -414,19 +500,31 @@ class LeanForward:
         flat = self.read(hidden.reshape(-1, hidden.shape[-1]))
         return flat.view(*hidden.shape[:-1], self.vocab_size)
 
-    def _mask(self, start: int, end: int, padding: torch.Tensor | None) -> torch.Tensor | None:
+    def _reach(self, length: int) -> None:
+        for kind in self._kinds:
+            kind.rope.reach(length)
+
+    def _mask(
+        self, start: int, end: int, padding: torch.Tensor | None, window: int | None
+    ) -> tuple[torch.Tensor | None, int]:
         """Additive causal mask of new positions `start … end - 1`, repeated for each query group.
 
         Returns:
-            `[batch or 1, 1, groups * n, end]`, or None to attend everywhere.
+            The mask, `[batch or 1, 1, groups * n, end - first]`, or None to attend everywhere, and
+            the first position that it covers, before which nothing is visible.
         """
+        first = 0 if window is None else max(0, start + 1 - window)
         if end - start == 1 and padding is None:
-            return None
-        slots = torch.arange(end, device=self.embedding.device)
-        seen = slots <= slots[start:, None]
+            return None, first
+        slots = torch.arange(first, end, device=self.embedding.device)
+        own = slots[start - first :, None]
+        seen = slots <= own
+        if window is not None:
+            seen &= slots > own - window
         if padding is not None:
             # A padding slot sees itself, since a row of the mask must keep something.
-            seen = (seen & (slots >= padding[:, None, None])) | (slots == slots[start:, None])
+            seen = (seen & (slots >= padding[:, None, None])) | (slots == own)
         # Attention would convert a boolean mask again in each layer.
         mask = self.embedding.new_zeros(seen.shape).masked_fill_(~seen, -torch.inf)
-        return mask.view(-1, 1, *seen.shape[-2:]).repeat(1, 1, self.heads // self.kv_heads, 1)
+        mask = mask.view(-1, 1, *seen.shape[-2:])
+        return mask.repeat(1, 1, self.heads // self.kv_heads, 1), first

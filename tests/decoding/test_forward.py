@@ -78,18 +78,36 @@ LEAN = {
     "smollm3": SmolLM3Config(**SHAPE, no_rope_layers=[1, 0, 1, 1], pad_token_id=0),
     "internlm3": InternLM3Config(**SHAPE, head_dim=8),
     "llama-gelu": LlamaConfig(**SHAPE, hidden_act="gelu"),
-}
-WITHOUT_GROUPS = {k: v for k, v in SHAPE.items() if k != "num_key_value_heads"}
-MODULES = {
     "mistral-window": MistralConfig(**SHAPE, sliding_window=6),
     "qwen2-window": Qwen2Config(
         **SHAPE, use_sliding_window=True, sliding_window=6, max_window_layers=2
     ),
+    "gemma3": Gemma3TextConfig(
+        **SHAPE, head_dim=8, query_pre_attn_scalar=8, sliding_window=6, pad_token_id=0
+    ),
+    "gemma3-ropes": Gemma3TextConfig(
+        **SHAPE,
+        head_dim=8,
+        query_pre_attn_scalar=8,
+        layer_types=["sliding_attention", "full_attention"] * 2,
+        sliding_window=3,
+        pad_token_id=0,
+        rope_parameters={
+            "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+        },
+    ),
+}
+WITHOUT_GROUPS = {k: v for k, v in SHAPE.items() if k != "num_key_value_heads"}
+MODULES = {
     "gemma": GemmaConfig(**SHAPE, head_dim=8, pad_token_id=0),
     "gemma2": Gemma2Config(
         **SHAPE, head_dim=8, sliding_window=6, pad_token_id=0, final_logit_softcapping=2.0
     ),
-    "gemma3": Gemma3TextConfig(**SHAPE, head_dim=8, sliding_window=6, pad_token_id=0),
+    "gemma3-scale": Gemma3TextConfig(**SHAPE, head_dim=8, sliding_window=6, pad_token_id=0),
+    "gemma3-cap": Gemma3TextConfig(
+        **SHAPE, head_dim=8, query_pre_attn_scalar=8, pad_token_id=0, final_logit_softcapping=2.0
+    ),
     "gemma4": Gemma4TextConfig(
         **{**SHAPE, "num_hidden_layers": 6},
         head_dim=8,
