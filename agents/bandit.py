@@ -115,7 +115,7 @@ class BanditAgent(Exploring[B], Agent[B]):
             rewards = self._rewards[rows].gather(1, arms)[:, 0]
             propensities = probabilities.gather(1, arms)[:, 0]
             self.num_timesteps += len(rows)
-            self._update(features, arms[:, 0], rewards)
+            self._learn(rows, features, arms[:, 0], rewards)
             self.decisions.append(rows, arms[:, 0].numpy(), propensities.numpy())
             earned.append(rewards.mean().item())
         monitor.scalar("train/reward", float(np.mean(earned)), self.num_timesteps)
@@ -157,6 +157,12 @@ class BanditAgent(Exploring[B], Agent[B]):
             model = self._new_model()
         model.load_state_dict({name: value.clone() for name, value in state.items()}, assign=True)
         return model
+
+    def _learn(
+        self, rows: np.ndarray, features: torch.Tensor, arms: torch.Tensor, rewards: torch.Tensor
+    ) -> None:
+        """Learn from decisions on some rows of the training sweep, `[n]` each."""
+        self._update(features, arms, rewards)
 
     def _update(self, features: torch.Tensor, arms: torch.Tensor, rewards: torch.Tensor) -> None:
         """Learn from decisions `[n]`."""

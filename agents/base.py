@@ -335,6 +335,7 @@ class Agent(ABC, Generic[H]):
             template=problem.template,
             algorithm=self.algorithm,
             trained_on=problem.trained_on,
+            prices=problem.prices,
         )
 
 

@@ -14,7 +14,8 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.oracle import best_fixed_by_mean
 from blockpilot_rl.files import whole_number
 from blockpilot_rl.models.messages import describe_template
-from blockpilot_rl.policies.config import TrainedOn
+from blockpilot_rl.policies.config import Prices, TrainedOn
+from blockpilot_rl.sweeps.reprice import sweep_latency
 from blockpilot_rl.sweeps.table import Sweep
 
 
@@ -31,6 +32,7 @@ class Problem:
         drafter: Name of the drafter.
         template: Chat-template options of the states.
         trained_on: The requests of the training split; None if release 0.1 saved the agent.
+        prices: What passes cost on the device of the sweep; None if release 0.1 saved the agent.
     """
 
     arms: tuple[int, ...]
@@ -41,6 +43,7 @@ class Problem:
     drafter: str
     template: dict[str, Any]
     trained_on: TrainedOn | None = None
+    prices: Prices | None = None
 
     @classmethod
     def from_sweep(
@@ -69,6 +72,9 @@ class Problem:
                     int(train.rows["prompt_tokens"].min()),
                     int(train.rows["prompt_tokens"].max()),
                 ),
+            ),
+            prices=Prices.from_latency(
+                sweep_latency(train), metadata.device, metadata.latency_dtype
             ),
         )
 
@@ -135,7 +141,13 @@ class Problem:
             if trained_on is not None:
                 trained_on = TrainedOn.from_dict(trained_on)
             state = StateLayout.from_lists(values["state"])
-            converted = {"arms": arms, "state": state, "trained_on": trained_on}
+            prices = values.get("prices")
+            converted = {
+                "arms": arms,
+                "state": state,
+                "trained_on": trained_on,
+                "prices": None if prices is None else Prices.from_dict(prices),
+            }
             return cls(**{**values, **converted})
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise BlockPilotError(

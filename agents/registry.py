@@ -53,6 +53,8 @@ _AGENTS = {
     "ridge-regression": "ridge_regression.RidgeRegressionAgent",
     "network-regression": "network_regression.NetworkRegressionAgent",
     "expected-reward": "expected_reward.ExpectedRewardAgent",
+    "acceptance": "acceptance.AcceptanceAgent",
+    "acceptance-bandit": "acceptance_bandit.AcceptanceBanditAgent",
     "fixed": "fixed.FixedAgent",
 }
 _YARDSTICKS = {"random": "yardsticks.RandomYardstick", "oracle": "yardsticks.OracleYardstick"}

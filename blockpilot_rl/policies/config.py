@@ -10,11 +10,14 @@ from typing import Any
 
 from torch import nn
 
+from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.decoding.state import StateLayout
 from blockpilot_rl.errors import BlockPilotError, closest
 from blockpilot_rl.files import number, read_json, whole_number
 
-POLICY_VERSION = 1
+POLICY_VERSION = 2
+READABLE_VERSIONS = (1, 2)
+HEADS = ("reward", "acceptance")
 MAX_WIDTH = 65_536
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
@@ -69,13 +72,46 @@ class TrainedOn:
 
 
 @dataclass(frozen=True)
+class Prices:
+    """What passes cost on the device that a policy chooses for.
+
+    Attributes:
+        device: Name of the device.
+        dtype: Dtype of both models.
+        latency: The latency profile, without the measured medians.
+    """
+
+    device: str
+    dtype: str
+    latency: LatencyProfile
+
+    @classmethod
+    def from_latency(cls, latency: LatencyProfile, device: str, dtype: str) -> Prices:
+        """Take a profile without its medians."""
+        return cls(device, dtype, dataclasses.replace(latency, medians={}))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Prices:
+        """Read the result of `dataclasses.asdict`.
+
+        Raises:
+            KeyError or TypeError: If a key is missing or of a wrong type.
+            BlockPilotError: If the latency profile is not valid.
+        """
+        return cls(
+            str(values["device"]), str(values["dtype"]), LatencyProfile.from_dict(values["latency"])
+        )
+
+
+@dataclass(frozen=True)
 class PolicyConfig:
     """Everything about a policy but its weights.
 
     Attributes:
         arms: Block sizes to choose from, increasing.
         state: Names and widths of the state groups it reads, in order.
-        hidden: Widths of the hidden layers; empty for a linear policy.
+        hidden: Widths of the hidden layers; empty for a linear policy. For an acceptance head, the
+            number of components that the state is reduced to.
         activation: `tanh` or `relu`.
         fallback: Fixed block size to use when the policy cannot.
         fingerprint: Digest of the pair it was trained on.
@@ -86,6 +122,10 @@ class PolicyConfig:
         provenance: Command, versions, git SHA and date of the training.
         trained_on: The requests that it was trained on; None for policies of release 0.1, which
             did not record them.
+        head: `reward` scores every arm, for the device that it was trained for. `acceptance`
+            predicts how far drafts survive, which the prices of any device turn into a choice.
+        prices: What passes cost on the device that it chooses for; None if that is not known, as
+            for policies of release 0.1.
         policy_version: Version of this format.
     """
 
@@ -101,6 +141,8 @@ class PolicyConfig:
     algorithm: str = "unknown"
     provenance: dict[str, Any] = field(default_factory=dict)
     trained_on: TrainedOn | None = None
+    head: str = "reward"
+    prices: Prices | None = None
     policy_version: int = POLICY_VERSION
 
     def __post_init__(self) -> None:
@@ -109,9 +151,10 @@ class PolicyConfig:
         Raises:
             BlockPilotError: If one is out of range or of another version.
         """
-        if self.policy_version != POLICY_VERSION:
+        if self.policy_version not in READABLE_VERSIONS:
             raise BlockPilotError(
-                f"policy has version {self.policy_version}, this release reads {POLICY_VERSION}; "
+                f"policy has version {self.policy_version}, this release reads "
+                f"{' and '.join(map(str, READABLE_VERSIONS))}; "
                 "export it again with `blockpilot export-policy`"
             )
         if not self.arms or any(arm < 1 for arm in self.arms):
@@ -135,12 +178,35 @@ class PolicyConfig:
             raise BlockPilotError(
                 f"unknown activation {self.activation!r}.{closest(self.activation, ACTIVATIONS)}"
             )
+        self._check_head()
+
+    def _check_head(self) -> None:
+        """Check the values of the head.
+
+        Raises:
+            BlockPilotError: If they do not describe one.
+        """
+        if self.head not in HEADS:
+            raise BlockPilotError(f"unknown head {self.head!r}.{closest(self.head, HEADS)}")
+        if self.head == "reward":
+            return
+        if len(self.hidden) != 1 or self.arms[-1] < 2 or self.arms[0] != 1:
+            raise BlockPilotError(
+                "an acceptance policy needs its number of components in `hidden`, and arms that "
+                f"begin with 1; got {list(self.hidden)} and {list(self.arms)}"
+            )
+        if self.arms[-1] > MAX_WIDTH:
+            raise BlockPilotError(f"policy arm {self.arms[-1]} is larger than {MAX_WIDTH}")
+        if self.prices is None or self.trained_on is None:
+            raise BlockPilotError("an acceptance policy needs `prices` and `trained_on`")
+        self.prices.latency.step_lines(self.arms)
 
     def to_dict(self) -> dict[str, Any]:
         """Render as JSON-ready values."""
         values = {**dataclasses.asdict(self), "state": [list(group) for group in self.state.groups]}
-        if self.trained_on is None:
-            del values["trained_on"]
+        for name in ("trained_on", "prices"):
+            if values[name] is None:
+                del values[name]
         return values
 
     @classmethod
@@ -172,6 +238,8 @@ class PolicyConfig:
             }
             if values.get("trained_on") is not None:
                 converted["trained_on"] = TrainedOn.from_dict(values["trained_on"])
+            if values.get("prices") is not None:
+                converted["prices"] = Prices.from_dict(values["prices"])
             for kind, keys in _KINDS.items():
                 for key in values.keys() & keys:
                     if not isinstance(values[key], kind):
@@ -204,6 +272,6 @@ class PolicyConfig:
 
 
 _KINDS: dict[type, tuple[str, ...]] = {
-    str: ("fingerprint", "target", "drafter", "algorithm"),
+    str: ("fingerprint", "target", "drafter", "algorithm", "head"),
     dict: ("template", "provenance"),
 }

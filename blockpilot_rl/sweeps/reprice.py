@@ -82,6 +82,24 @@ def reprice_folder(folder: str | Path, out: str | Path, calibration: Calibration
     return repriced
 
 
+def sweep_latency(sweep: Sweep) -> LatencyProfile:
+    """Return the latency profile of a sweep.
+
+    A sweep without a profile gets one whose passes take the mean seconds of a pass of its rows, at
+    any context length.
+    """
+    if sweep.metadata.latency:
+        return LatencyProfile.from_dict(sweep.metadata.latency)
+    seconds = sweep.seconds.sum(axis=0) / sweep.passes.sum(axis=0)
+    return LatencyProfile(
+        block_sizes=sweep.arms,
+        draft=((0.0, 0.0),) * len(sweep.arms),
+        verify=tuple((float(each), 0.0) for each in seconds),
+        read_prompt=(0.0, 0.0),
+        medians={},
+    )
+
+
 def predict_seconds(sweep: Sweep, profile: LatencyProfile) -> np.ndarray:
     """Predict the seconds of every row under every block size, `[n, arms]`.
 

@@ -46,6 +46,8 @@ QUICK: dict[str, dict[str, Any]] = {
         "weight_decay": 0.01,
         "ent_coef": 0.1,
     },
+    "acceptance": {"alphas": (1, 10, 100)},
+    "acceptance-bandit": {**_BANDIT, "alpha": 1000},
     "fixed": {},
     "random": {},
     "oracle": {},
@@ -59,7 +61,15 @@ BRIEF: dict[str, dict[str, Any]] = {
     "a2c": {**QUICK["a2c"], **_STEPS, "n_envs": 32},
     **{
         name: {**QUICK[name], **_STEPS, "learning_starts": 256}
-        for name in ("dqn", "epsilon-greedy", "linucb", "lints", "squarecb", "bootstrapped")
+        for name in (
+            "dqn",
+            "epsilon-greedy",
+            "linucb",
+            "lints",
+            "squarecb",
+            "bootstrapped",
+            "acceptance-bandit",
+        )
     },
     "neural-linear": {
         **QUICK["neural-linear"],

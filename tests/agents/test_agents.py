@@ -24,7 +24,7 @@ DEPLOYABLE = tuple(AGENTS)
 LEARNERS = tuple(name for name in AGENTS if name != "fixed")
 FROM_STATES = (*DEPLOYABLE, "random")
 # Their most probable arm need not be the one that they predict to be best.
-SAMPLERS = ("random", "linucb", "lints", "neural-linear", "bootstrapped")
+SAMPLERS = ("random", "linucb", "lints", "neural-linear", "bootstrapped", "acceptance-bandit")
 
 
 def split(table):
@@ -67,9 +67,9 @@ def test_same_seed_same_agent(algorithm, learned, tables):
 
 
 @pytest.mark.parametrize(
-    # The ridge regression draws nothing but its folds.
+    # The ridge regression and the acceptance agent draw nothing but their folds.
     "algorithm",
-    [name for name in (*LEARNERS, "random") if name != "ridge-regression"],
+    [name for name in (*LEARNERS, "random") if name not in ("ridge-regression", "acceptance")],
 )
 def test_another_seed_another_agent(algorithm, learned, tables):
     other = brief(algorithm, seed=1).learn(*tables[:2])

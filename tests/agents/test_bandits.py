@@ -37,8 +37,8 @@ def predictions(agent, features):
     return model, model.predict(features)
 
 
-def test_there_are_six(learned):
-    assert len(learned) == 6
+def test_there_are_seven(learned):
+    assert len(learned) == 7
 
 
 @pytest.mark.parametrize("algorithm", BANDITS)
@@ -197,6 +197,7 @@ def test_wide_states_cost_no_more_than_narrow_ones(algorithm, tables):
         agent.model.state_dict()[
             "heads.precision" if algorithm == "neural-linear" else "precision"
         ].shape[-1]
-        <= 65
+        # The acceptance bandit has intercepts, offsets and three shapes of weights.
+        <= (15 + 5 + 3 * 64 if algorithm == "acceptance-bandit" else 65)
     )
     np.testing.assert_array_equal(agent.choose(wide), agent.to_policy().predict(states))

@@ -116,7 +116,7 @@ def test_the_penalty_is_chosen_by_the_reward_of_choices_on_prompts_left_out(tabl
 
 def test_no_other_agent_learns_from_validation_prompts():
     fitted = [name for name in AGENTS if make_agent(name).learns_from_validation]
-    assert fitted == ["ridge-regression"]
+    assert fitted == ["ridge-regression", "acceptance"]
 
 
 def test_few_validation_prompts_hold_nothing_out(tables):

@@ -178,7 +178,7 @@ def test_states_made_with_other_template_options_are_refused():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"policy_version": 2}, "version 2, this release reads 1; export it again"),
+        ({"policy_version": 3}, "version 3, this release reads 1 and 2; export it again"),
         ({"extra": 1}, r"unknown keys \['extra'\]"),
         ({"fingerprint": ...}, r"lacks \['fingerprint'\]"),
         ({"arms": ...}, r"lacks \['arms'\]"),
