@@ -1,4 +1,4 @@
-"""Acceptance length of a pair in real decoding, by prompt family, prompt length and language.
+"""Acceptance length of a pair in real decoding, by family, source, prompt length and language.
 
 `python benchmarks/acceptance.py --json OUT`. The default prompts are from the validation split of
 the built-in suite, which no bundled drafter was trained on.
@@ -44,6 +44,11 @@ class AcceptanceBenchmark:
     )
     limit: int | None = option(
         None, help="decode only this many prompts of the file, evenly spaced"
+    )
+    unseen: tuple[str, ...] = option(
+        (),
+        metavar="FAMILY,...",
+        help="families that the drafter was not trained on, to report separately",
     )
     max_new_tokens: int = option(128, help="budget of each text")
     block_size: int | None = option(None, help="block size (default: the drafter's own)")
@@ -107,6 +112,7 @@ def main(config: AcceptanceBenchmark) -> None:
             config.max_new_tokens,
             progress,
             config.sampling(),
+            unseen=config.unseen,
         )
     if config.json is not None:
         write_json(config.json, report)

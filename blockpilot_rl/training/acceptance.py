@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pandas as pd
@@ -92,23 +92,50 @@ def acceptance_report(
     max_new_tokens: int,
     progress: ProgressCallback = no_progress,
     sampling: Sampling = GREEDY,
+    *,
+    unseen: Collection[str] = (),
+    temperatures: Sequence[float] = (),
 ) -> dict[str, Any]:
     """Measure acceptance on held-out prompts; arguments as for `measure_acceptance`.
 
+    Args:
+        decoder: The pair's decoder.
+        prompts: Held-out prompts.
+        block_size: Block size of every pass.
+        max_new_tokens: Budget of each text, in tokens.
+        progress: Called after each prompt, for each temperature.
+        sampling: How tokens are chosen.
+        unseen: Families that the drafter was not trained on.
+        temperatures: Further temperatures to measure.
+
     Returns:
-        JSON-ready values: `acceptance_length` is the result of `summarise_acceptance`,
-        `by_prompt_tokens` and `by_language` are the same for other groups, `repetitive` is the
-        share of texts that end in a loop, and `warnings` lists what looks wrong.
+        JSON-ready values. `acceptance_length` is the result of `summarise_acceptance`, and
+        `by_source` (seen and unseen families), `by_prompt_tokens` and `by_language` are the same
+        for other groups, all with `sampling`. `by_temperature` has its temperature and the further
+        ones. `repetitive` is the share of texts that end in a loop, and `warnings` lists what looks
+        wrong.
     """
     frame = measure_acceptance(decoder, prompts, block_size, max_new_tokens, progress, sampling)
+    by_temperature = {f"{sampling.temperature:g}": _summary(frame)}
+    for temperature in temperatures:
+        if f"{temperature:g}" not in by_temperature:
+            other = dataclasses.replace(sampling, temperature=temperature)
+            measured = measure_acceptance(
+                decoder, prompts, block_size, max_new_tokens, progress, other
+            )
+            by_temperature[f"{temperature:g}"] = _summary(measured)
     names = [f"{low} to {high - 1}" for low, high in itertools.pairwise(LENGTH_EDGES)]
     names.append(f"{LENGTH_EDGES[-1]} and more")
     edges = [*LENGTH_EDGES, math.inf]
     bins = pd.cut(frame["prompt_tokens"], edges, right=False, labels=names)
+    sources = frame["family"].map(lambda family: "unseen" if family in unseen else "seen")
     return {
         "acceptance_length": summarise_acceptance(frame),
+        "by_source": _by(frame, sources),
         "by_prompt_tokens": _by(frame, bins),
         "by_language": _by(frame, frame["language"]),
+        "by_temperature": by_temperature,
+        "unseen_families": sorted(set(unseen) & set(frame["family"])),
         "repetitive": float(frame["repetitive"].mean()),
         "warnings": acceptance_warnings(
             frame["emitted"].to_numpy(),
@@ -128,22 +155,63 @@ def acceptance_report(
     }
 
 
+def acceptance_groups(report: dict[str, Any]) -> list[dict[str, dict[str, float]]]:
+    """Groups of an acceptance report in the order in which tables show them.
+
+    Args:
+        report: The result of `acceptance_report`.
+
+    Returns:
+        Sections of labelled groups: families, seen and unseen families, prompt lengths, languages,
+        temperatures, everything. Sections that would repeat everything are left out.
+    """
+    unseen = report["unseen_families"]
+    families = {
+        f"{name} (unseen)" if name in unseen else name: group
+        for name, group in report["acceptance_length"].items()
+        if name != "all"
+    }
+    sources = {f"{name} families": group for name, group in report["by_source"].items()}
+    lengths = {f"{name} tokens": group for name, group in report["by_prompt_tokens"].items()}
+    temperatures = {f"T = {name}": group for name, group in report["by_temperature"].items()}
+    everything = {"all": report["acceptance_length"]["all"]}
+    return [
+        families,
+        sources if unseen else {},
+        lengths,
+        report["by_language"],
+        temperatures if len(temperatures) > 1 else {},
+        everything,
+    ]
+
+
+def acceptance_markdown(report: dict[str, Any]) -> str:
+    """Render the result of `acceptance_report` as a Markdown table for a model card."""
+    lines = ["| group | prompts | tokens per pass, pooled | per prompt |", "|---|---:|---:|---:|"]
+    for name, values in _rows(report):
+        numbers = (f"{values[key]:.2f}" for key in ("pooled", "per_prompt"))
+        lines.append(f"| {name} | {values['prompts']:.0f} | {' | '.join(numbers)} |")
+    return "\n".join(lines)
+
+
+def _rows(report: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:
+    return [row for section in acceptance_groups(report) for row in section.items()]
+
+
 def acceptance_table(report: dict[str, Any]) -> Table:
     """Render the result of `acceptance_report`, with a note on groups of few prompts."""
     table = Table(title=f"acceptance length, block size {report['block_size']}, {report['dtype']}")
     for column in ("", "prompts", "pooled", "per prompt"):
         table.add_column(column, justify="right" if column else "left")
-    everything = {"all": report["acceptance_length"]["all"]}
-    families = {k: v for k, v in report["acceptance_length"].items() if k != "all"}
-    lengths = {f"{k} tokens": v for k, v in report["by_prompt_tokens"].items()}
     few = []
-    for section in (families, lengths, report["by_language"], everything):
+    for section in acceptance_groups(report):
         for name, values in section.items():
             numbers = (f"{values[key]:.2f}" for key in ("pooled", "per_prompt"))
             table.add_row(name, f"{values['prompts']:.0f}", *numbers)
             if values["prompts"] < FEW_PROMPTS:
                 few.append(name)
-        table.add_section()
+        if section:
+            table.add_section()
     if few:
         table.caption = f"rough estimates, fewer than {FEW_PROMPTS} prompts: {', '.join(few)}"
     return table

@@ -24,6 +24,7 @@ from blockpilot_rl.progress import ProgressCallback, no_progress
 from blockpilot_rl.prompts import BUILTIN, GROUPS, Prompt, builtin_suite
 from blockpilot_rl.sweeps.continuations import StoredAnswers
 from blockpilot_rl.training.acceptance import acceptance_report
+from blockpilot_rl.training.card import drafter_card
 from blockpilot_rl.training.corpus import Corpus, answer_sources, evenly, load_sources
 from blockpilot_rl.training.held_out import HeldOut, append_measure, choose_held_out, measures
 from blockpilot_rl.training.initial import (
@@ -117,6 +118,12 @@ class DrafterTrainingConfig(RecipeConfig):
     )
     report_prompts: int = option(
         40, help="held-out prompts of each source for the acceptance report", minimum=1
+    )
+    report_temperature: float = option(
+        1.0,
+        help="a second temperature of the acceptance report, beside greedy; 0 for none",
+        minimum=0,
+        below=math.inf,
     )
 
     def __post_init__(self) -> None:
@@ -414,29 +421,11 @@ def _save(
             pair.block_size,
             config.max_new_tokens,
             progress,
+            unseen=config.unseen,
+            temperatures=(config.report_temperature,),
         )
         write_json(partial / "acceptance.json", {**report, "recipe": recipe})
         write_json(partial / "training.json", {"legs": training.figures})
-        (partial / "README.md").write_text(_card(pair, report), encoding="utf-8")
+        card = drafter_card(pair, report, training.figures)
+        (partial / "README.md").write_text(card, encoding="utf-8")
     return report
-
-
-def _card(pair: Pair, report: dict[str, Any]) -> str:
-    """Write the model card of a drafter."""
-    assert pair.drafter is not None
-    config, measured = pair.drafter.config, report["acceptance_length"]["all"]
-    return f"""---
-library_name: blockpilot-rl
-tags: [speculative-decoding, dflash]
----
-# DFlash drafter for {pair.target_name}
-
-- {config.num_hidden_layers} layers, block size {config.block_size}, a draft vocabulary of
-  {config.draft_vocab_size or config.vocab_size} tokens.
-- It reads the target layers {config.target_layer_ids}.
-- Trained length: {config.trained_length} tokens. Longer prompts are decoded correctly, but fewer
-  drafts are accepted.
-- Acceptance length on {measured["prompts"]:.0f} held-out prompts: {measured["pooled"]:.2f} pooled,
-  {measured["per_prompt"]:.2f} per prompt (block size {report["block_size"]}, {report["dtype"]}).
-  `acceptance.json` has the groups and the recipe.
-"""

@@ -21,7 +21,7 @@ from blockpilot_rl.training import DrafterTrainingConfig, train_drafter
 from blockpilot_rl.training.acceptance import measure_acceptance, summarise_acceptance
 from blockpilot_rl.training.corpus import evenly
 from blockpilot_rl.training.recipe import Trainer
-from tests.tiny_pair import MASK, encode, tiny_target, tiny_tokenizer
+from tests.tiny_pair import MASK, encode, tiny_drafter, tiny_target, tiny_tokenizer
 
 QUICK = {
     "--target-layer-ids": "0,2",
@@ -38,6 +38,14 @@ QUICK = {
     "--mask-token-id": str(MASK),
     "--draft-vocab-size": "40",
     "--dtype": "float32",
+}
+
+
+DFLASH2 = {
+    "conv_kernel_size": 2,
+    "conv_group_size": 8,
+    "selector_rank": 6,
+    "selector_top_k": 5,
 }
 
 
@@ -258,6 +266,8 @@ def test_legs_follow_each_other(target, tmp_path):
     assert legs[1]["recipe"]["init"] == str(out / "leg-1" / "drafter")
     assert all(leg["seconds"] > 0 and leg["acceptance"]["seen"] >= 1 for leg in legs)
     assert len(load_pair(target, out / "drafter").drafter.draft_token_ids) == 20
+    card = (out / "drafter" / "README.md").read_text(encoding="utf-8")
+    assert f"| 2 | {legs[1]['sequences_in_corpus']} | 1 | 2 | 0.001 | 0.00 |" in card
     curves = EventAccumulator(str(out / "tensorboard")).Reload()
     assert [event.step for event in curves.Scalars("loss")] == [1, 2, 3, 4, 5]
 
@@ -328,6 +338,46 @@ def test_bad_legs_are_one_line(target, tmp_path, capsys, text, message):
     assert not (tmp_path / "run" / "corpus").exists()
 
 
+def test_a_dflash2_drafter_is_trained_from_the_command(target, finished, tmp_path):
+    out = tmp_path / "run"
+    flags = {"init": str(finished / "drafter"), "architecture": "dflash2", "steps": "2"}
+    assert train(target, out, **flags) == 0
+    pair = load_pair(target, out / "drafter")
+    assert pair.drafter.config.is_dflash2
+    assert "# DFlash2 drafter" in (out / "drafter" / "README.md").read_text(encoding="utf-8")
+    decoder, ids = Decoder(pair), encode(pair, "hello there")
+    assert decoder.generate(ids, 4, 20).tokens == decoder.generate(ids, 1, 20).tokens
+    again = tmp_path / "again"
+    flags = {"init": str(out / "drafter"), "steps": "2", "draft_vocab_size": "30"}
+    assert train(target, again, **flags) == 0
+    assert load_pair(target, again / "drafter").drafter.config.is_dflash2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"architecture": "dflash"}, "is a DFlash2 drafter; training keeps its parts"),
+        ({"correction_rank": "4"}, "is a DFlash2 drafter, whose selector takes the place"),
+        ({"architecture": "dflash2", "correction_rank": "4"}, "correction-rank is for dflash"),
+        ({"architecture": "eagle"}, "'eagle' is not one of dflash, dflash2"),
+    ],
+)
+def test_architectures_that_do_not_fit_are_refused(target, tmp_path, capsys, changes, message):
+    start = tmp_path / "drafter"
+    settings = {"mask_token_id": MASK, "target_layer_ids": [0, 2], **DFLASH2}
+    drafter = tiny_drafter(dflash_config=settings, architectures=["DFlash2DraftModel"])
+    drafter.save_pretrained(start)
+    shape = ("--layers", "--target-layer-ids", "--draft-vocab-size", "--mask-token-id")
+    flags = {key: value for key, value in QUICK.items() if key not in shape}
+    flags |= {f"--{key.replace('_', '-')}": value for key, value in changes.items()}
+    words = [word for pair in flags.items() for word in pair]
+    out = tmp_path / "run"
+    assert main(["--target", str(target), "--out", str(out), "--init", str(start), *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
 def write_prompts(path, count=120, family="mine"):
     words = [chr(ord("a") + i % 26) * (1 + i % 5) for i in range(count)]
     rows = [{"prompt": f"{word} {i} {family}", "family": family} for i, word in enumerate(words)]
@@ -350,6 +400,11 @@ def test_only_the_drafter_share_of_seen_families_is_trained_on(target, tmp_path)
     assert claims == [5, len(drafter)]
     report = json.loads((out / "drafter" / "acceptance.json").read_text(encoding="utf-8"))
     assert {"one", "blue sky"} <= report["acceptance_length"].keys()
+    assert report["unseen_families"] == ["blue sky"]
+    assert report["by_source"]["unseen"] == report["acceptance_length"]["blue sky"]
+    card = (out / "drafter" / "README.md").read_text(encoding="utf-8")
+    assert "| blue sky (unseen) |" in card
+    assert "Nothing of these families was trained on: blue sky." in card
 
 
 def test_finished_answers_are_used_as_they_are(target, finished, tmp_path, monkeypatch):

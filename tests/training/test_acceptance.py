@@ -12,6 +12,7 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.prompts import Prompt
 from blockpilot_rl.training.acceptance import (
+    acceptance_markdown,
     acceptance_report,
     acceptance_table,
     measure_acceptance,
@@ -92,6 +93,28 @@ def test_a_report_groups_by_family_length_and_language(trained):
     assert "rough estimates, fewer than 10 prompts: a, h, l, o, 0 to 63 tokens" in " ".join(
         capture.get().split()
     )
+
+
+def test_a_report_compares_seen_with_unseen_families_and_temperatures(trained):
+    decoder = Decoder(trained)
+    report = acceptance_report(
+        decoder, SUITE, 8, 30, unseen=("h", "nowhere"), temperatures=(0.0, 1.0)
+    )
+    by_source = report["by_source"]
+    assert {name: group["prompts"] for name, group in by_source.items()} == {"seen": 3, "unseen": 1}
+    assert by_source["unseen"] == report["acceptance_length"]["h"]
+    assert report["unseen_families"] == ["h"]
+    sampled = measure_acceptance(decoder, SUITE, 8, 30, sampling=Sampling(1.0))
+    assert report["by_temperature"] == {
+        "0": report["acceptance_length"]["all"],
+        "1": summarise_acceptance(sampled)["all"],
+    }
+    table = acceptance_markdown(report)
+    for label in ("h (unseen)", "seen families", "unseen families", "T = 1", "en", "all"):
+        assert f"\n| {label} |" in table
+    plain = acceptance_markdown(acceptance_report(decoder, SUITE, 8, 30))
+    assert "unseen" not in plain
+    assert "T =" not in plain
 
 
 def test_a_report_warns(tiny):
