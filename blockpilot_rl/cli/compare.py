@@ -20,7 +20,7 @@ from blockpilot_rl.reports.sentences import (
     comparison_values,
     crossfit_line,
     halves_line,
-    verdict_line,
+    verdict_lines,
 )
 from blockpilot_rl.reports.tables import comparison_tables
 
@@ -132,7 +132,9 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         console.print(f"Note: {note}.", soft_wrap=True)
     if comparison.settings.get("shuffle_states"):
         console.print("Control: the agents learned from shuffled states.")
-    console.print(verdict_line(comparison), style="bold", soft_wrap=True)
+    verdict, *by_source = verdict_lines(comparison)
+    for line in (*by_source, verdict):
+        console.print(line, style="bold", soft_wrap=True)
 
 
 main = command(compare_agents, CompareFlags)

@@ -58,6 +58,10 @@ class Choices:
         """Make choices that take no time, such as those of a fixed size, `[seeds, n]`."""
         return cls(arms, np.zeros(len(arms)))
 
+    def select(self, rows: np.ndarray) -> Choices:
+        """Keep the choices on some test rows, by their numbers or a boolean mask `[n]`."""
+        return Choices(self.arms[:, rows], self.policy_seconds[:, rows])
+
     def shares(self, num_arms: int) -> np.ndarray:
         """Return the share of the seeds that chose each arm on each row, `[n, num_arms]`."""
         return np.asarray((self.arms[:, :, None] == np.arange(num_arms)).mean(axis=0))

@@ -10,8 +10,9 @@ from functools import cached_property
 import numpy as np
 
 from blockpilot_rl.evaluation.choices import Choices
-from blockpilot_rl.evaluation.measure import LOOPS, Requests
+from blockpilot_rl.evaluation.measure import LOOPS, SOURCE, UNSEEN, Requests
 from blockpilot_rl.evaluation.oracle import oracle_arms
+from blockpilot_rl.evaluation.pooling import PooledFamilies, pool_families
 from blockpilot_rl.evaluation.results import Outcome, Verdict
 from blockpilot_rl.evaluation.statistics import Interval
 from blockpilot_rl.sweeps.table import Sweep
@@ -47,10 +48,33 @@ class Judge:
             seed=self.seed,
         )
 
+    def select(self, rows: np.ndarray) -> Judge:
+        """Judge some of the rows only, given as a boolean mask `[n]`."""
+        fixed, total = (
+            each if np.ndim(each) == 0 else np.asarray(each)[rows]
+            for each in (self.best_fixed, self.best_fixed_total)
+        )
+        return Judge(self.test.select_rows(rows), fixed, total, self.confidence, self.seed)
+
     def seconds(self, choices: Choices) -> np.ndarray:
         """Seconds of every row, decisions included, `[seeds, n]`."""
         decode = self.test.seconds[np.arange(len(self.test)), choices.arms]
         return np.asarray(decode + choices.policy_seconds)
+
+    def total_gain(self, choices: Choices) -> Interval:
+        """Gain in total time over the fixed size that is best in total time."""
+        return self.requests.total_gain(self.seconds(choices))
+
+    def families(self, choices: Choices, margin: float) -> PooledFamilies:
+        """Estimate the gains by family together.
+
+        Args:
+            choices: The choices.
+            margin: Loss that families are compared with, as a fraction.
+        """
+        return pool_families(
+            self.requests, self.seconds(choices), margin=margin, confidence=self.confidence
+        )
 
     def outcome(self, choices: Choices, block_size: int | None = None) -> Outcome:
         """Measure everything about some choices.
@@ -79,6 +103,7 @@ class Judge:
             per_family=requests.measure_groups("family", seconds),
             per_language=requests.measure_groups("language", seconds),
             per_temperature=requests.measure_groups("temperature", seconds),
+            per_source=requests.measure_groups(SOURCE, seconds),
             per_loops=requests.measure_groups(LOOPS, seconds),
         )
 
@@ -101,24 +126,24 @@ def decide(
     judge: Judge,
     best_fixed: int,
     choices: Mapping[str, Choices],
-    agents: Mapping[str, Outcome],
+    families: Mapping[str, PooledFamilies],
     family_margin: float,
 ) -> Verdict:
     """Choose between the agents and the best fixed size.
 
     An agent may be shipped if it is significantly faster than the best fixed size and than each of
-    the sizes that it takes itself, and loses at most the margin in every family. If several agents
-    pass, the one whose gain has the highest lower bound is shipped. The comparison with an agent's
-    own sizes rules out constants and mixtures of constants: an agent that also learned from
-    validation prompts could use a better constant.
+    the sizes that it takes itself, if it is not significantly slower than the best fixed size on
+    unseen sources, and if no family credibly loses more than the margin. If several agents pass,
+    the one whose gain has the highest lower bound is shipped. The comparison with an agent's own
+    sizes rules out constants and mixtures of constants: an agent that also learned from validation
+    prompts could use a better constant.
 
     Args:
         judge: Measures gains at a level that is adjusted for the number of agents (Bonferroni).
         best_fixed: The best fixed block size.
         choices: What each agent chose.
-        agents: What each agent achieved.
-        family_margin: Largest loss in a single family, as a fraction, with which an agent is
-            shipped. The point estimate counts; families whose intervals reach further are listed.
+        families: The gains of each agent by family, estimated together.
+        family_margin: Largest loss in a family with which an agent is shipped, as a fraction.
     """
     fixed = Verdict(
         ship="fixed",
@@ -135,40 +160,80 @@ def decide(
     gains = {
         name: judge.requests.gain(judge.seconds(chosen), level) for name, chosen in choices.items()
     }
+    unseen = {name: _unseen_gain(judge, chosen, level) for name, chosen in choices.items()}
     ranked = sorted(gains, key=lambda name: gains[name].low, reverse=True)
     over_constants = {
         name: _over_constants(judge, choices[name], level) for name in ranked if gains[name].low > 0
     }
     adapting = [name for name, (_, change) in over_constants.items() if change.low > 0]
-    shippable = [name for name in adapting if _worst(agents[name])[1].value >= -family_margin]
+    general = [name for name in adapting if not _is_loss(unseen[name])]
+    shippable = [name for name in general if not families[name].losing]
     best = (shippable or ranked)[0]
-    worst, loss = _worst(agents[best])
     constant, change = over_constants.get(best, (None, None))
-    return dataclasses.replace(
+    verdict = dataclasses.replace(
         fixed,
         ship=best if shippable else "fixed",
         block_size=None if shippable else best_fixed,
-        code=_code(best, shippable, adapting, gains[best]),
+        code=_code(best, gains[best], adapting, general, shippable),
         confidence=level,
         best_agent=best,
         gain=gains[best],
-        total_gain=agents[best].total_gain,
+        total_gain=judge.total_gain(choices[best]),
+        unseen_gain=unseen[best],
         constant=constant,
         gain_over_constant=change,
-        worst_family=worst,
-        worst_family_gain=loss,
-        within_margin=loss.value >= -family_margin,
-        unsure_families=_unsure_families(agents[best], family_margin),
         passed_over=adapting[: adapting.index(best)] if shippable else [],
+    )
+    return _with_families(verdict, judge, choices[best], families[best])
+
+
+def _with_families(
+    verdict: Verdict, judge: Judge, choices: Choices, families: PooledFamilies
+) -> Verdict:
+    """Describe the best agent's families."""
+    measured = judge.requests.measure_groups("family", judge.seconds(choices))
+    worst = min(measured, key=lambda family: measured[family].gain.value)
+    riskiest = families.families[families.worst]
+    return dataclasses.replace(
+        verdict,
+        worst_family=worst,
+        worst_family_gain=measured[worst].gain,
+        within_margin=not families.losing,
+        unsure_families=[
+            name
+            for name, found in families.families.items()
+            if not found.pooled.low >= -families.margin
+        ],
+        losing_families=families.losing,
+        riskiest_family=families.worst,
+        riskiest_family_gain=riskiest.pooled,
+        loss_probability=riskiest.loss_probability,
     )
 
 
-def _code(best: str, shippable: list[str], adapting: list[str], gain: Interval) -> str:
+def _code(
+    best: str, gain: Interval, adapting: list[str], general: list[str], shippable: list[str]
+) -> str:
     if shippable:
         return "ships"
     if not gain.low > 0:
         return "no_gain"
-    return "family_loss" if best in adapting else "no_gain_over_constant"
+    if best not in adapting:
+        return "no_gain_over_constant"
+    return "family_loss" if best in general else "unseen_loss"
+
+
+def _unseen_gain(judge: Judge, choices: Choices, confidence: float) -> Interval | None:
+    """Gain on unseen sources; None unless there are seen and unseen ones."""
+    mask = judge.requests.groups[SOURCE] == UNSEEN
+    if mask.all() or not mask.any():
+        return None
+    seconds = np.compress(mask, judge.seconds(choices), axis=-1)
+    return judge.requests.select(mask).gain(seconds, confidence)
+
+
+def _is_loss(gain: Interval | None) -> bool:
+    return gain is not None and gain.high < 0
 
 
 def _over_constants(judge: Judge, choices: Choices, confidence: float) -> tuple[int, Interval]:
@@ -183,15 +248,3 @@ def _over_constants(judge: Judge, choices: Choices, confidence: float) -> tuple[
         for arm in np.unique(choices.arms)
     }
     return min(changes.items(), key=lambda item: item[1].low)
-
-
-def _worst(outcome: Outcome) -> tuple[str, Interval]:
-    """Family with the least gain, and that gain."""
-    name = min(outcome.per_family, key=lambda family: outcome.per_family[family].gain.value)
-    return name, outcome.per_family[name].gain
-
-
-def _unsure_families(outcome: Outcome, margin: float) -> list[str]:
-    """Families whose intervals reach beyond the margin."""
-    groups = outcome.per_family.items()
-    return [family for family, measured in groups if not measured.gain.low >= -margin]

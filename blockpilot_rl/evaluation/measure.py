@@ -23,6 +23,11 @@ GROUPINGS = ("family", "language", "temperature")
 LOOPS = "loops"
 """Grouping by the answer: `looping` if it ends in a loop, else `other`."""
 
+SOURCE = "source"
+"""Grouping by whether anything is trained on the family: `SEEN` or `UNSEEN`."""
+
+SEEN, UNSEEN = "seen sources", "unseen sources"
+
 _TIMES = ("plain", "fixed", "fixed_total", "oracle")
 
 
@@ -159,7 +164,7 @@ class Requests:
             fixed_total=seconds[rows, fixed_total],
             oracle=seconds.min(axis=1),
             ids=test.rows["id"].to_numpy(),
-            groups={name: group_labels(test, name) for name in (*GROUPINGS, LOOPS)},
+            groups={name: group_labels(test, name) for name in (*GROUPINGS, SOURCE, LOOPS)},
             confidence=confidence,
             seed=seed,
         )
@@ -228,7 +233,7 @@ class Requests:
             mean_speedup=float(speedups.mean()),
             total_speedup=float(self.plain.sum() / taken.sum()),
             gain=self.gain(seconds),
-            total_gain=self._relative_gain(self.fixed_total, taken),
+            total_gain=self.total_gain(seconds),
             gap_closed=self.mean_speedups(seconds).gap_closed,
             gap_closed_interval=ratio_of_sums(
                 speedups - fixed,
@@ -264,6 +269,14 @@ class Requests:
         """
         return self.change(seconds, self.fixed, confidence)
 
+    def total_gain(self, seconds: np.ndarray) -> Interval:
+        """Estimate the gain in total time over the fixed size that is best in total time.
+
+        Args:
+            seconds: Seconds of each request, `[n]` or `[seeds, n]`.
+        """
+        return self._relative_gain(self.fixed_total, np.atleast_2d(seconds).mean(axis=0))
+
     def change(
         self, seconds: np.ndarray, other: np.ndarray, confidence: float | None = None
     ) -> Interval:
@@ -293,12 +306,15 @@ def group_labels(sweep: Sweep, grouping: str) -> np.ndarray:
 
     Args:
         sweep: The rows.
-        grouping: One of `GROUPINGS`, or `LOOPS`.
+        grouping: One of `GROUPINGS`, `SOURCE` or `LOOPS`.
     """
     if grouping == "temperature":
         return np.array([f"{value:g}" for value in sweep.temperatures])
     if grouping == LOOPS:
         return np.where(sweep.rows["repetitive"].to_numpy(dtype=bool), "looping", "other")
+    if grouping == SOURCE:
+        unseen = sweep.rows["family"].isin(sweep.metadata.unseen_families).to_numpy(dtype=bool)
+        return np.where(unseen, UNSEEN, SEEN)
     return sweep.rows[grouping].to_numpy(dtype=str)
 
 

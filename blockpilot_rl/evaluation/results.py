@@ -9,6 +9,7 @@ from typing import Any
 from blockpilot_rl.evaluation.measure import Measured
 from blockpilot_rl.evaluation.off_policy import OffPolicyCheck
 from blockpilot_rl.evaluation.oracle import CrossFit
+from blockpilot_rl.evaluation.pooling import PooledFamilies
 from blockpilot_rl.evaluation.statistics import Interval
 
 ALL_PROMPTS = "all"
@@ -35,6 +36,7 @@ class Outcome(Measured):
         per_family: The measurements within each family.
         per_language: The measurements within each language.
         per_temperature: The measurements within each temperature.
+        per_source: The measurements on `seen sources` and on `unseen sources`.
         per_loops: The measurements on answers that end in a loop (`looping`) and on the others
             (`other`).
     """
@@ -48,6 +50,7 @@ class Outcome(Measured):
     per_family: dict[str, Measured]
     per_language: dict[str, Measured]
     per_temperature: dict[str, Measured]
+    per_source: dict[str, Measured]
     per_loops: dict[str, Measured]
 
 
@@ -61,7 +64,8 @@ class Verdict:
         code: The reason. `"ships"`: the agent passes all tests. Otherwise a fixed size is shipped:
             `"no_agents"` if none was compared, `"no_gain"` if none is significantly faster than the
             best fixed size, `"no_gain_over_constant"` if the best is not significantly faster than
-            each of its own sizes, `"family_loss"` if it loses more than the margin in a family.
+            each of its own sizes, `"unseen_loss"` if it is significantly slower than the best fixed
+            size on unseen sources, `"family_loss"` if a family credibly loses more than the margin.
         best_fixed: The best fixed block size.
         agents: Number of agents compared.
         confidence: Level of the deciding intervals, adjusted for the number of agents.
@@ -73,11 +77,18 @@ class Verdict:
         constant: Among the sizes that it takes, the one that it beats by the least certain margin;
             None if it is not significantly faster than the best fixed size.
         gain_over_constant: Its gain over always taking that size.
-        worst_family: Family where it gains least.
+        unseen_gain: Its gain on unseen sources, at that level; None unless there are seen and
+            unseen ones.
+        worst_family: Family where it gains least, each family taken alone.
         worst_family_gain: Its gain there.
-        within_margin: Whether it loses at most the margin in every family.
-        unsure_families: Families where its interval reaches beyond the margin.
-        passed_over: Agents with a higher lower bound that lose too much in a family.
+        within_margin: Whether no family credibly loses more than the margin.
+        unsure_families: Families whose pooled interval reaches beyond the margin.
+        losing_families: Families that credibly lose more than the margin.
+        riskiest_family: Family with the highest probability of a loss beyond the margin.
+        riskiest_family_gain: Its pooled gain.
+        loss_probability: That probability.
+        passed_over: Agents with a higher lower bound that lose too much in a family, or on unseen
+            sources.
     """
 
     ship: str
@@ -96,7 +107,38 @@ class Verdict:
     worst_family_gain: Interval | None = None
     within_margin: bool | None = None
     unsure_families: list[str] | None = None
+    unseen_gain: Interval | None = None
+    losing_families: list[str] = field(default_factory=list)
+    riskiest_family: str | None = None
+    riskiest_family_gain: Interval | None = None
+    loss_probability: float | None = None
     passed_over: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class SourceResult:
+    """Results on the test prompts of seen or of unseen sources.
+
+    Attributes:
+        prompts: Number of these prompts.
+        rows: Number of their rows.
+        families: Their families.
+        best_fixed: The best fixed size of all training prompts.
+        agents: The agents.
+        oracle: The fastest size of each request.
+        halves: The oracle chosen on one half of each answer and judged on the other; None if the
+            answers are too short.
+        verdict: What to deploy, judged on these prompts alone.
+    """
+
+    prompts: int
+    rows: int
+    families: list[str]
+    best_fixed: Measured
+    agents: dict[str, Measured]
+    oracle: Measured
+    halves: CrossFit | None
+    verdict: Verdict
 
 
 @dataclass(frozen=True)
@@ -213,6 +255,9 @@ class Comparison:
             answers are too short.
         speedups: Mean speedup by block size, over all prompts and by family.
         verdict: What to deploy.
+        families: Gains of each agent by family, estimated together.
+        sources: The same comparison on `seen sources` and on `unseen sources` alone, where there
+            are at least two prompts of each.
         off_policy: Estimates of the best agent's speedup from logged decisions alone; None if no
             agent was compared.
         left_out: Results by family left out of training, if requested.
@@ -239,6 +284,8 @@ class Comparison:
     speedups: dict[str, dict[int, float]]
     verdict: Verdict
     off_policy: OffPolicyCheck | None
+    families: dict[str, PooledFamilies] = field(default_factory=dict)
+    sources: dict[str, SourceResult] = field(default_factory=dict)
     left_out: LeftOut | None = None
     learning_curve: Curves = field(default_factory=dict)
     budget_curves: dict[str, Curves] = field(default_factory=dict)

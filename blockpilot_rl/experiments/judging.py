@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.choices import Choices
-from blockpilot_rl.evaluation.judge import Judge, decide
+from blockpilot_rl.evaluation.comparison import compare_choices, describe_splits
+from blockpilot_rl.evaluation.judge import Judge
 from blockpilot_rl.evaluation.leakage import refuse_copied_answers, refuse_overlap
-from blockpilot_rl.evaluation.measure import group_masks
-from blockpilot_rl.evaluation.off_policy import check_off_policy
-from blockpilot_rl.evaluation.oracle import (
-    best_fixed_by_mean,
-    best_fixed_by_total,
-    crossfit_oracle,
-    half_oracle,
-)
-from blockpilot_rl.evaluation.results import ALL_PROMPTS, Comparison
+from blockpilot_rl.evaluation.oracle import best_fixed_by_mean, best_fixed_by_total
+from blockpilot_rl.evaluation.results import Comparison
 from blockpilot_rl.experiments.seeds import Splits
-from blockpilot_rl.sweeps.table import Sweep
 
 
 def judge_agents(
@@ -34,9 +25,10 @@ def judge_agents(
     """Judge the choices of agents on the test prompts.
 
     The best fixed size is chosen on the training prompts and judged, like the agents, on the test
-    prompts. An agent is shipped if its gain over that size is significantly above 0 and if it loses
-    no more than a margin in any family. The level of the deciding interval is adjusted for the
-    number of agents (Bonferroni), because the best of many agents looks good in any case.
+    prompts. An agent is shipped if its gain over that size is significantly above 0, if it is not
+    significantly slower on unseen sources, and if no family credibly loses more than a margin. The
+    level of the deciding interval is adjusted for the number of agents (Bonferroni), because the
+    best of many agents looks good in any case.
 
     Args:
         splits: The rows that the agents learned from, were selected by, and are judged on.
@@ -56,31 +48,7 @@ def judge_agents(
     for name, chosen in choices.items():
         chosen.check(name, test)
     refuse_copied_answers(choices, test, validation)
-    agents = {name: judge.outcome(chosen) for name, chosen in choices.items()}
-    default = test.metadata.default_block_size
-    fixed = best_fixed_by_mean(train)
-    verdict = decide(judge, test.arms[fixed], choices, agents, family_margin)
-    best = verdict.best_agent
-    return Comparison(
-        split=_describe_splits(splits),
-        pair=_describe_pair(test),
-        confidence=confidence,
-        default=judge.fixed_size(test.arm_index(default)) if default in test.arms else None,
-        best_fixed=judge.fixed_size(fixed),
-        best_fixed_total=judge.fixed_size(best_fixed_by_total(train)),
-        random=judge.random(),
-        agents=agents,
-        oracle=judge.oracle(),
-        crossfit=crossfit_oracle(test, fixed, confidence=confidence, seed=seed),
-        halves=half_oracle(test, fixed, confidence=confidence, seed=seed),
-        speedups=_speedups(test),
-        verdict=verdict,
-        off_policy=None
-        if best is None
-        else check_off_policy(
-            test, choices[best].shares(len(test.arms)), confidence=confidence, seed=seed
-        ),
-    )
+    return compare_choices(judge, choices, describe_splits(train, validation, test), family_margin)
 
 
 def make_judge(splits: Splits, *, confidence: float = 0.95, seed: int = 0) -> Judge:
@@ -103,37 +71,3 @@ def make_judge(splits: Splits, *, confidence: float = 0.95, seed: int = 0) -> Ju
         confidence,
         seed,
     )
-
-
-def _speedups(table: Sweep) -> dict[str, dict[int, float]]:
-    groups = {ALL_PROMPTS: np.ones(len(table), dtype=bool), **group_masks(table, "family")}
-    return {
-        name: dict(zip(table.arms, table.speedups[mask].mean(axis=0).tolist(), strict=True))
-        for name, mask in groups.items()
-    }
-
-
-def _describe_splits(splits: Splits) -> dict[str, object]:
-    tables = {"train": splits.train, "validation": splits.validation, "test": splits.test}
-    prompts = {
-        f"{name}_prompts": 0 if table is None else int(table.rows["id"].nunique())
-        for name, table in tables.items()
-    }
-    rows = {f"{name}_rows": 0 if table is None else len(table) for name, table in tables.items()}
-    families = group_masks(splits.test, "family")
-    return {
-        **prompts,
-        **rows,
-        "families": {family: int(mask.sum()) for family, mask in families.items()},
-    }
-
-
-def _describe_pair(table: Sweep) -> dict[str, str]:
-    metadata = table.metadata
-    return {
-        "target": metadata.target,
-        "drafter": metadata.drafter,
-        "fingerprint": metadata.fingerprint,
-        "device": metadata.device,
-        "dtype": metadata.latency_dtype,
-    }

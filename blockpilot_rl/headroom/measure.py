@@ -22,6 +22,7 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.measure import (
     GROUPINGS,
     LOOPS,
+    SOURCE,
     Measured,
     Requests,
     group_labels,
@@ -168,6 +169,8 @@ def _measure(
         families=by_group["family"].groups,
         languages=by_group["language"].groups,
         temperatures=by_group["temperature"].groups,
+        sources=_by_group(SOURCE, requests, train, test, fixed).groups,
+        halves_by_source=_halves_by_source(test, fixed, resampling),
         loops=_by_group(LOOPS, requests, train, test, fixed).groups,
         costs=_costs(profile, train, test, resampling),
         verdict=judge_headroom(
@@ -233,6 +236,19 @@ def _by_group(grouping: str, requests: Requests, train: Sweep, test: Sweep, fixe
             oracle=inner.measure(inner.oracle),
         )
     return _ByGroup(requests.measure(seconds, block_sizes=sizes), groups, seconds)
+
+
+def _halves_by_source(
+    test: Sweep, fixed: int, resampling: Mapping[str, Any]
+) -> dict[str, CrossFit]:
+    """The oracle of one half of each answer on seen and on unseen sources, if there are both."""
+    masks = group_masks(test, SOURCE)
+    found = {
+        name: half_oracle(test.select_rows(mask), fixed, **resampling)
+        for name, mask in masks.items()
+        if len(masks) > 1
+    }
+    return {name: halves for name, halves in found.items() if halves is not None}
 
 
 def _group_candidates(by_group: Mapping[str, _ByGroup], requests: Requests) -> list[Candidate]:

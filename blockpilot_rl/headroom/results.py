@@ -135,6 +135,8 @@ class Headroom:
         families: Headroom within each family.
         languages: Headroom within each language.
         temperatures: Headroom within each temperature.
+        sources: Headroom on `seen sources` and on `unseen sources`.
+        halves_by_source: `oracle_halves` on each of them.
         loops: Headroom on answers that end in a loop (`looping`) and on the others (`other`).
         costs: Headroom by the cost of further tokens; empty without a latency profile.
         verdict: Whether adapting is worth it.
@@ -161,6 +163,8 @@ class Headroom:
     families: dict[str, Group]
     languages: dict[str, Group]
     temperatures: dict[str, Group]
+    sources: dict[str, Group]
+    halves_by_source: dict[str, CrossFit]
     loops: dict[str, Group]
     costs: list[CostPoint]
     verdict: HeadroomVerdict

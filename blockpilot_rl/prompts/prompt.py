@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
@@ -132,12 +133,18 @@ class Prompt:
         return [asdict(message) for message in self.messages]
 
 
-def policy_split(prompt: Prompt) -> Split:
+def policy_split(prompt: Prompt, unseen_families: Collection[str] = ()) -> Split:
     """Return the split of a prompt in a sweep.
 
     Only the built-in suite trains drafters. In all other suites, the drafter share is training
     data of policies.
+
+    Args:
+        prompt: The prompt.
+        unseen_families: Families that nothing is trained on. All their prompts are test prompts.
     """
+    if prompt.family in unseen_families:
+        return "test"
     return "train" if prompt.suite != BUILTIN and prompt.split == "drafter" else prompt.split
 
 

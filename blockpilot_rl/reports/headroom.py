@@ -16,7 +16,7 @@ def headroom_tables(found: Headroom) -> list[TextTable]:
     tables = [_choices(found), _sizes(found)]
     if found.steps is not None:
         tables.append(_steps(found))
-    for name in ("families", "languages", "temperatures", "loops"):
+    for name in ("sources", "families", "languages", "temperatures", "loops"):
         groups: dict[str, Group] = getattr(found, name)
         if len(groups) > 1:
             tables.append(_groups(name, groups, found))
@@ -66,6 +66,11 @@ def _choices(found: Headroom) -> TextTable:
     rows += [
         [name, speedup, "–", gain, "–", "–"]
         for name, speedup, gain in crossfit_rows(found.oracle_crossfit, found.oracle_halves)
+    ]
+    rows += [
+        [f"{name}, {source}", speedup, "–", gain, "–", "–"]
+        for source, halves in found.halves_by_source.items()
+        for name, speedup, gain in crossfit_rows(halves)
     ]
     return TextTable(
         f"Speedup over plain decoding, {_judged(found)}; sizes chosen on {found.train_prompts:,} "

@@ -16,7 +16,7 @@ from blockpilot_rl.evaluation.measure import LOOPS
 from blockpilot_rl.evaluation.results import Comparison
 from blockpilot_rl.files import atomic_write
 from blockpilot_rl.reports.plots import as_svg, draw_plots
-from blockpilot_rl.reports.sentences import crossfit_line, halves_line, verdict_line
+from blockpilot_rl.reports.sentences import crossfit_line, halves_line, verdict_lines
 from blockpilot_rl.reports.tables import (
     TextTable,
     ablation_table,
@@ -28,7 +28,9 @@ from blockpilot_rl.reports.tables import (
     left_out_table,
     off_policy_table,
     paper_tables,
+    pooled_table,
     slower_tables,
+    sources_table,
     speedup_table,
     split_text,
     summary_table,
@@ -61,8 +63,9 @@ _READING = {
     "the rest. “In-sample” is the gain of an oracle that is chosen and judged on the same rows. "
     "The other oracles are not strict bounds, because they choose by noisy data too.",
     "Verdict": "an agent is shipped if it is significantly faster than the best fixed size and "
-    "than each size that it takes itself, and if it loses at most the margin in every family. The "
-    "level of the intervals is adjusted for the number of agents compared.",
+    "than each size that it takes itself, if it is not significantly slower on unseen sources, and "
+    "if no family, all estimated together, is likely to lose more than the margin. The level of "
+    "the intervals is adjusted for the number of agents compared.",
     "Guards": "the comparison fails if a test prompt, or its hidden state, is also in the training "
     "or validation split, or if an agent's choices agree with the test labels more than an honest "
     "policy can.",
@@ -96,6 +99,15 @@ _PAPER = (
     "The window contains the recorded sizes near the drafter's own size, and plain decoding. The "
     "best policy is the verdict's agent, trained on the rows of each temperature. It was chosen on "
     "test prompts, and the intervals here, unlike the verdict's, are not adjusted for that."
+)
+_SOURCES = (
+    "Nothing is trained on unseen sources: neither the agents nor the choice of the best fixed "
+    "size reads their prompts. A sweep names them when it is recorded (`collect-sweep --unseen`)."
+)
+_POOLED = (
+    "A hierarchical normal model estimates the gains of all families together, so that a family of "
+    "few prompts does not look bad by noise alone. An agent is not shipped if a family loses more "
+    "than the margin with a probability above 20%."
 )
 _LEFT_OUT = (
     "Each family is judged with agents, and with a best fixed size, that were trained on the other "
@@ -164,7 +176,7 @@ def _render(name: str, comparison: Comparison, plots: Mapping[str, Figure]) -> s
     command = shlex.join(provenance.pop("command", []))
     return environment.get_template(f"{name}.jinja").render(
         comparison=comparison,
-        verdict=verdict_line(comparison),
+        verdicts=verdict_lines(comparison),
         figures=_figures(comparison),
         sections=_sections(comparison, plots),
         splits=[split_text(comparison, name) for name in ("train", "validation", "test")],
@@ -185,6 +197,7 @@ def _sections(comparison: Comparison, plots: Mapping[str, Figure]) -> list[Secti
             [summary_table(comparison)],
             "gains",
         ),
+        Section("Seen and unseen sources", _SOURCES, [sources_table(comparison)]),
         Section("Acceptance and decision time", "", [decoding_table(comparison)]),
         Section("Block sizes chosen", "", [arms_table(comparison)], "block_sizes"),
         Section(
@@ -194,6 +207,8 @@ def _sections(comparison: Comparison, plots: Mapping[str, Figure]) -> list[Secti
             "families",
         ),
     ]
+    if (pooled := pooled_table(comparison)) is not None:
+        sections.append(Section("Families estimated together", _POOLED, [pooled]))
     for grouping, table in groups.items():
         title = "With and without loops" if grouping == LOOPS else f"By {grouping}"
         sections.append(Section(title, "", [table]))

@@ -13,14 +13,31 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
     """Return a comparison as values for JSON, with the reason of its verdict in words."""
     values = comparison.to_dict()
     values["verdict"]["reason"] = verdict_reason(comparison.verdict)
+    for name, source in comparison.sources.items():
+        values["sources"][name]["verdict"]["reason"] = verdict_reason(source.verdict)
     return values
+
+
+def verdict_lines(comparison: Comparison) -> list[str]:
+    """State what to deploy and why: on all test prompts, on seen and on unseen sources."""
+    lines = [verdict_line(comparison)]
+    if len(comparison.sources) > 1:
+        lines += [
+            f"On {name}: ship {ship_words(source.verdict)}: {verdict_reason(source.verdict)}."
+            for name, source in comparison.sources.items()
+        ]
+    return lines
+
+
+def ship_words(verdict: Verdict) -> str:
+    """Name what a verdict ships."""
+    return verdict.ship if verdict.block_size is None else f"fixed block size {verdict.block_size}"
 
 
 def verdict_line(comparison: Comparison) -> str:
     """State what to deploy and why."""
     verdict = comparison.verdict
-    what = verdict.ship if verdict.block_size is None else f"fixed block size {verdict.block_size}"
-    return f"Verdict: ship {what}: {verdict_reason(verdict)}."
+    return f"Verdict: ship {ship_words(verdict)}: {verdict_reason(verdict)}."
 
 
 def verdict_reason(verdict: Verdict) -> str:
@@ -43,6 +60,12 @@ def verdict_reason(verdict: Verdict) -> str:
             f"{gains}, but {change.value:+z.1%} over always taking {verdict.constant}, one of its "
             f"own sizes ({_bounds(change)}), so it is not significantly faster than a fixed size"
         )
+    if verdict.code == "unseen_loss":
+        assert verdict.unseen_gain is not None
+        return (
+            f"{gains}, but {verdict.unseen_gain.value:+z.1%} on unseen sources "
+            f"({_bounds(verdict.unseen_gain)})"
+        )
     assert verdict.total_gain is not None
     return (
         f"{gains}, decision time included, and {verdict.total_gain.value:+z.1%} in total time; "
@@ -51,20 +74,18 @@ def verdict_reason(verdict: Verdict) -> str:
 
 
 def _worst_family_words(verdict: Verdict) -> str:
-    """The gain in the worst family, and how the families compare with the allowed loss."""
-    assert verdict.worst_family_gain is not None
-    loss, margin = verdict.worst_family_gain.value, verdict.family_margin
-    text = f"in its worst family, {verdict.worst_family}, it gains {loss:+z.1%}"
-    if not verdict.within_margin:
-        return f"{text}, which exceeds the allowed loss of {margin:.1%}"
-    if verdict.unsure_families:
-        one = len(verdict.unsure_families) == 1
-        return (
-            f"{text}; the {'interval' if one else 'intervals'} of "
-            f"{', '.join(verdict.unsure_families)} {'reaches' if one else 'reach'} beyond the "
-            f"allowed loss of {margin:.1%}"
-        )
-    return text if loss >= 0 else f"{text}, within the allowed loss of {margin:.1%}"
+    """The gain in the family with the highest risk, and whether a family loses too much."""
+    assert verdict.riskiest_family_gain is not None
+    assert verdict.loss_probability is not None
+    gain, margin = verdict.riskiest_family_gain, verdict.family_margin
+    text = (
+        f"all families estimated together, the one most at risk is {verdict.riskiest_family}, "
+        f"{gain.value:+z.1%} ({_bounds(gain)}), which loses more than {margin:.1%} with a "
+        f"probability of {verdict.loss_probability:.1%}"
+    )
+    if verdict.within_margin:
+        return text
+    return f"{text}; that is too likely in {', '.join(verdict.losing_families)}"
 
 
 def _passed_over_words(names: list[str]) -> str:
@@ -73,7 +94,7 @@ def _passed_over_words(names: list[str]) -> str:
     verbs = ("has", "loses") if len(names) == 1 else ("have", "lose")
     return (
         f"; {' and '.join(names)} {verbs[0]} a higher lower bound but {verbs[1]} too much in a "
-        "family"
+        "family or on unseen sources"
     )
 
 

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from blockpilot_rl.evaluation.measure import GROUPINGS, LOOPS, Measured
+from blockpilot_rl.evaluation.measure import GROUPINGS, LOOPS, SEEN, UNSEEN, Measured
 from blockpilot_rl.evaluation.oracle import CrossFit
-from blockpilot_rl.evaluation.results import ALL_GROUPS, ALL_PROMPTS, Comparison, Outcome
+from blockpilot_rl.evaluation.results import (
+    ALL_GROUPS,
+    ALL_PROMPTS,
+    Comparison,
+    Outcome,
+    SourceResult,
+    Verdict,
+)
 from blockpilot_rl.evaluation.statistics import Interval
 
 
@@ -30,9 +38,11 @@ def comparison_tables(comparison: Comparison) -> list[TextTable]:
     """All tables of a comparison that it has numbers for."""
     tables = [
         summary_table(comparison),
+        sources_table(comparison),
         decoding_table(comparison),
         arms_table(comparison),
         *group_tables(comparison).values(),
+        pooled_table(comparison),
         *slower_tables(comparison),
         speedup_table(comparison),
         left_out_table(comparison),
@@ -87,6 +97,72 @@ def summary_table(comparison: Comparison) -> TextTable:
     return TextTable(
         f"Speedup over plain decoding, {split_text(comparison, 'test')}", columns, rows
     )
+
+
+def sources_table(comparison: Comparison) -> TextTable:
+    """Gains over the best fixed size, and what to ship, on seen and on unseen sources."""
+    sources = {name: comparison.sources.get(name) for name in (SEEN, UNSEEN)}
+
+    def row(name: str, cell: Callable[[SourceResult], str]) -> list[str]:
+        return [name, *("–" if found is None else cell(found) for found in sources.values())]
+
+    rows = [
+        row(
+            f"best fixed ({comparison.best_fixed.block_size}), mean speedup",
+            lambda found: f"{found.best_fixed.mean_speedup:.3f}",
+        ),
+        *(
+            row(name, lambda found, name=name: gain_text(found.agents[name].gain))
+            for name in comparison.agents
+        ),
+        row("oracle", lambda found: gain_text(found.oracle.gain)),
+        row(
+            "oracle chosen on one half of the answer",
+            lambda found: "–" if found.halves is None else gain_text(found.halves.gain),
+        ),
+        row("ship", lambda found: _shipped(found.verdict)),
+    ]
+    heads = [
+        name if found is None else f"{name}\n({counted(found.prompts, found.rows)})"
+        for name, found in sources.items()
+    ]
+    return TextTable(
+        "Gain over best fixed on sources that training has seen and on others",
+        ["choice", *heads],
+        rows,
+    )
+
+
+def pooled_table(comparison: Comparison) -> TextTable | None:
+    """Gains of the best agent by family, each alone and all estimated together."""
+    best = comparison.verdict.best_agent
+    if best is None:
+        return None
+    found = comparison.families[best]
+    rows = [
+        [
+            name,
+            str(family.prompts),
+            f"{family.gain:+z.1%} ± {100 * family.standard_error:.1f}",
+            gain_text(family.pooled),
+            f"{family.loss_probability:.1%}",
+        ]
+        for name, family in found.families.items()
+    ]
+    rows.append(["mean of families", "–", "–", gain_text(found.mean), "–"])
+    columns = [
+        "family",
+        "prompts",
+        "gain alone ±\nstandard error",
+        f"estimated together\n({100 * comparison.confidence:.3g}% interval)",
+        f"probability of a loss\nbeyond {found.margin:.1%}",
+    ]
+    title = f"Gain of {best} over best fixed by family; spread between families {found.spread:.1%}"
+    return TextTable(title, columns, rows)
+
+
+def _shipped(verdict: Verdict) -> str:
+    return verdict.ship if verdict.block_size is None else f"fixed {verdict.block_size}"
 
 
 def decoding_table(comparison: Comparison) -> TextTable:

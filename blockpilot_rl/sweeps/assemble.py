@@ -80,6 +80,7 @@ def assemble(
         latency=calibration.latency.to_dict(),
         top_k=recording.store.sampling.top_k,
         top_p=recording.store.sampling.top_p,
+        unseen_families=tuple(sorted(config.unseen_families)),
         provenance={
             **provenance(),
             "calibration": calibration.origin,

@@ -58,10 +58,12 @@ def merge(tables: Sequence[Sweep]) -> Sweep:
             and prompts may differ.
 
     Returns:
-        The merged sweep. Its provenance holds that of each part under `merged`.
+        The merged sweep. Families that are unseen in one of the sweeps are unseen in it. Its
+        provenance holds that of each part under `merged`.
 
     Raises:
-        BlockPilotError: If there is no sweep, they do not fit together, or two of them share a row.
+        BlockPilotError: If there is no sweep, they do not fit together, two of them share a row, or
+            one trains on a family that is unseen in another.
     """
     if not tables:
         raise BlockPilotError("no sweep to merge")
@@ -81,6 +83,9 @@ def merge(tables: Sequence[Sweep]) -> Sweep:
         first,
         top_k=sampled.metadata.top_k,
         top_p=sampled.metadata.top_p,
+        unseen_families=tuple(
+            sorted({name for table in tables for name in table.metadata.unseen_families})
+        ),
         provenance={
             **provenance(),
             "ended_with_first_token": [

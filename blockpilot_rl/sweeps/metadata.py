@@ -14,6 +14,9 @@ from blockpilot_rl.files import check_types, read_json, whole_number
 
 SCHEMA_VERSION = 2
 
+_ADDED = {"shortens_blocks", "unseen_families"}
+"""Keys that sweeps of release 0.1 lack."""
+
 
 @dataclass(frozen=True)
 class SweepMetadata:
@@ -36,6 +39,7 @@ class SweepMetadata:
             them. Recordings of 0.1 verified whole blocks to the end.
         top_k: Rows with a temperature were sampled from this many most probable tokens; 0 is all.
         top_p: Rows with a temperature were sampled from the tokens that hold this probability.
+        unseen_families: Families that nothing is trained on; all their rows are test rows.
         provenance: Command, versions, git SHA, date.
         schema_version: Version of this format.
     """
@@ -55,6 +59,7 @@ class SweepMetadata:
     shortens_blocks: bool = False
     top_k: int = 0
     top_p: float = 1.0
+    unseen_families: tuple[str, ...] = ()
     provenance: dict[str, Any] = dataclasses.field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
 
@@ -103,7 +108,7 @@ class SweepMetadata:
                 "record it again with `blockpilot collect-sweep`"
             )
         names = {field.name for field in dataclasses.fields(cls)}
-        unknown, missing = values.keys() - names, names - values.keys() - {"shortens_blocks"}
+        unknown, missing = values.keys() - names, names - values.keys() - _ADDED
         if unknown or missing:
             raise BlockPilotError(
                 f"sweep metadata has unknown keys {sorted(unknown)}, lacks {sorted(missing)}"
@@ -112,11 +117,19 @@ class SweepMetadata:
         try:
             state = StateLayout.from_lists(values["state"])
             arms = tuple(map(whole_number, values["arms"]))
+            unseen = _names(values.get("unseen_families", ()))
         except (TypeError, ValueError, OverflowError) as error:
             raise BlockPilotError(
                 f"sweep metadata has a value of a wrong type: {one_line(error)}"
             ) from error
-        return cls(**{**values, "arms": arms, "state": state})
+        return cls(**{**values, "arms": arms, "state": state, "unseen_families": unseen})
+
+
+def _names(values: Any) -> tuple[str, ...]:
+    """Read a JSON list of names."""
+    if isinstance(values, str) or not all(isinstance(name, str) for name in values):
+        raise TypeError(f"{values!r} is not a list of names")
+    return tuple(values)
 
 
 def read_metadata(folder: Path) -> dict[str, Any]:

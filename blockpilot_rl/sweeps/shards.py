@@ -27,7 +27,7 @@ from blockpilot_rl.decoding.drafting import Blocks
 from blockpilot_rl.decoding.latency import DEFAULT_ARMS, validate_arms
 from blockpilot_rl.decoding.replay import Trace, replay, trace
 from blockpilot_rl.decoding.state import GROUPS, compute_state, validate_groups
-from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.errors import BlockPilotError, closest
 from blockpilot_rl.files import atomic_write, remove_leftovers
 from blockpilot_rl.options import check_options, option
 from blockpilot_rl.prompts import Prompt, policy_split
@@ -63,6 +63,8 @@ class SweepConfig:
         max_new_tokens: Budget of each answer.
         state_groups: State groups to record.
         trace: Number of prompts of each split to trace, the first ones, or `"all"`; 0 for none.
+        unseen_families: Families that nothing is trained on: all their prompts are test prompts,
+            and results on them are reported separately.
     """
 
     arms: tuple[int, ...] = option(DEFAULT_ARMS, metavar="1,B,…", help="block sizes")
@@ -78,6 +80,13 @@ class SweepConfig:
         parse=parse_trace,
         help="also record what every position would accept, for the first N prompts of each split; "
         "without a number, for all",
+    )
+    unseen_families: tuple[str, ...] = option(
+        (),
+        aliases=["--unseen"],
+        metavar="FAMILY,…",
+        help="families that nothing is trained on: all their prompts are test prompts, and "
+        "verdicts report them separately",
     )
 
     def __post_init__(self) -> None:
@@ -117,6 +126,11 @@ class Recording:
         """
         if self.decoder.drafter is None:
             raise BlockPilotError("a sweep needs a drafter; this pair has none")
+        families = sorted({prompt.family for prompt in self.store.prompts})
+        for name in self.config.unseen_families:
+            if name not in families:
+                hint = closest(name, families) or f" They are {', '.join(families)}."
+                raise BlockPilotError(f"unseen family {name!r} has no prompts.{hint}")
 
     @property
     def shards(self) -> list[Path]:
@@ -147,7 +161,7 @@ class Recording:
         seen: Counter[str] = Counter()
         ids = []
         for prompt in self.store.prompts:
-            split = policy_split(prompt)
+            split = policy_split(prompt, self.config.unseen_families)
             if self.config.trace == "all" or seen[split] < self.config.trace:
                 ids.append(prompt.id)
             seen[split] += 1
@@ -172,6 +186,8 @@ class Recording:
             "sampling": self.store.describe_sampling(),
             "template": dict(pair.template or {}),
         }
+        if config.unseen_families:
+            description["unseen_families"] = sorted(config.unseen_families)
         claim(self.claim_file, description)
 
     def replay_shards(
@@ -336,7 +352,7 @@ class Recording:
             "suite": prompt.suite,
             "family": prompt.family,
             "language": prompt.language,
-            "split": policy_split(prompt),
+            "split": policy_split(prompt, self.config.unseen_families),
             "prompt_tokens": len(answer.prompt_ids),
             "finish_reason": "stop" if output[-1] in self.decoder.pair.stop_token_ids else "length",
             "repetitive": is_repetitive(output),

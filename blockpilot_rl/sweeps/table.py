@@ -261,6 +261,7 @@ class Sweep:
         """
         if len(self) == 0:
             raise BlockPilotError(f"{where} has no rows")
+        refuse_unseen_training(self, where)
         splits, measured = self.rows["split"].to_numpy(), self.measured_seconds
         lengths = np.array(
             [[int(arm.sum()) if len(arm) else 0 for arm in row] for row in self.accepted]
@@ -313,6 +314,24 @@ class Sweep:
             if bad.any():
                 row = int(np.flatnonzero(bad)[0])
                 raise BlockPilotError(f"{where}: row {row} ({self.rows['id'][row]}) {what}")
+
+
+def refuse_unseen_training(sweep: Sweep, where: str = "sweep") -> None:
+    """Refuse a sweep that trains on a family that it calls unseen.
+
+    Raises:
+        BlockPilotError: If a row of an unseen family is not a test row.
+    """
+    unseen = sweep.rows["family"].isin(sweep.metadata.unseen_families)
+    leaking = sweep.rows[unseen & (sweep.rows["split"] != "test")]
+    if len(leaking):
+        first = leaking.iloc[0]
+        raise BlockPilotError(
+            f"leakage: {where} has {len(leaking)} rows of unseen families outside the test split; "
+            f"the first is prompt {first['id']} of family {first['family']!r}, split "
+            f"{first['split']!r}; record them with `blockpilot collect-sweep --unseen "
+            f"{','.join(sweep.metadata.unseen_families)}`"
+        )
 
 
 def _are_possible(row: Sequence[np.ndarray], arms: Sequence[int]) -> bool:

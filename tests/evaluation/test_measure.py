@@ -89,7 +89,7 @@ def test_rows_of_a_sweep_are_requests():
     assert (judged.fixed == table.seconds[np.arange(60), arms]).all()
     assert (judged.fixed_total == table.seconds[:, 2]).all()
     assert (judged.oracle == table.seconds.min(axis=1)).all()
-    assert set(judged.groups) == {"family", "language", "temperature", "loops"}
+    assert set(judged.groups) == {"family", "language", "temperature", "source", "loops"}
     masks = group_masks(table, "family")
     assert sum(mask.sum() for mask in masks.values()) == 60
     assert list(masks) == sorted(set(table.rows["family"]))

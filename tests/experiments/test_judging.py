@@ -10,7 +10,7 @@ from blockpilot_rl.decoding.latency import DEFAULT_ARMS
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.leakage import shuffle_states
-from blockpilot_rl.evaluation.oracle import oracle_arms
+from blockpilot_rl.evaluation.oracle import best_fixed_by_mean, oracle_arms
 from blockpilot_rl.files import write_json
 from blockpilot_rl.reports.sentences import comparison_values, verdict_reason
 from blockpilot_rl.reports.tables import group_tables, summary_table
@@ -58,7 +58,7 @@ def with_seconds(splits: Splits, per_pass: list[float]) -> Splits:
 def test_an_agent_wins_if_states_predict_speedups(splits):
     train, validation, test = splits
     chosen = once(regression(train, test), 1e-4)
-    found = judged(train, validation, test, {"regression": chosen})
+    found = judged(train, validation, test, {"regression": chosen}, family_margin=0.05)
     agent = found.agents["regression"]
     assert found.verdict.ship == "regression"
     assert found.verdict.block_size is None
@@ -267,13 +267,78 @@ def test_a_family_that_loses_is_named_in_the_verdict(splits):
     kind = judged(train, validation, test, {"partial": once(arms)}, family_margin=0.5).verdict
     assert (kind.ship, kind.within_margin, kind.unsure_families) == ("partial", True, [])
     assert (kind.code, kind.passed_over) == ("ships", [])
-    # The loss is within this margin, its interval is not.
-    value, low, _ = verdict.worst_family_gain
+    assert verdict.losing_families == [verdict.riskiest_family] == ["hard"]
+    # The loss is within this margin, its pooled interval is not.
+    value, low, _ = verdict.riskiest_family_gain
     unsure = judged(
-        train, validation, test, {"partial": once(arms)}, family_margin=-(value + low) / 2
+        train, validation, test, {"partial": once(arms)}, family_margin=-0.3 * value - 0.7 * low
     ).verdict
     assert (unsure.ship, unsure.within_margin) == ("partial", True)
     assert unsure.unsure_families == ["hard"]
+    assert 0.025 < unsure.loss_probability < 0.2
+
+
+def with_unseen(table: Sweep, *families: str) -> Sweep:
+    metadata = dataclasses.replace(table.metadata, unseen_families=families)
+    return dataclasses.replace(table, metadata=metadata)
+
+
+def unseen_splits(splits) -> tuple[Sweep, Sweep, Sweep]:
+    """The splits without hard prompts to learn from."""
+    train, validation, test = (with_unseen(table, "hard") for table in splits)
+    easy = [table.select_rows((table.rows["family"] == "easy").to_numpy()) for table in
+            (train, validation)]  # fmt: skip
+    return easy[0], easy[1], test
+
+
+def test_seen_and_unseen_sources_have_verdicts_of_their_own(splits):
+    train, validation, test = unseen_splits(splits)
+    fixed, answers = best_fixed_by_mean(train), oracle_arms(test)
+    hard = (test.rows["family"] == "hard").to_numpy()
+    arms = np.where(hard, fixed, answers)
+    arms[np.flatnonzero(~hard)[::4]] = fixed
+    found = judged(train, validation, test, {"easy only": once(arms)}, family_margin=0.5)
+    seen, unseen = found.sources["seen sources"], found.sources["unseen sources"]
+    assert (seen.families, unseen.families) == (["easy"], ["hard"])
+    assert seen.rows + unseen.rows == len(test)
+    assert seen.verdict.ship == "easy only"
+    assert (unseen.verdict.ship, unseen.verdict.code) == ("fixed", "no_gain")
+    assert unseen.agents["easy only"].gain.value == pytest.approx(0)
+    assert found.agents["easy only"].per_source["seen sources"] == seen.agents["easy only"]
+    values = comparison_values(found)["sources"]["unseen sources"]
+    assert values["verdict"]["reason"].startswith("no agent is significantly faster")
+
+
+def test_an_agent_that_loses_on_unseen_sources_is_not_shipped(splits):
+    train, validation, test = unseen_splits(splits)
+    fixed, answers = best_fixed_by_mean(train), oracle_arms(test)
+    hard = (test.rows["family"] == "hard").to_numpy()
+    arms = np.where(hard, fixed, answers)
+    arms[np.flatnonzero(~hard)[::9]] = fixed
+    arms[np.flatnonzero(hard)[::9]] = test.arm_index(1)
+    found = judged(train, validation, test, {"easy only": once(arms)}, family_margin=0.5)
+    assert found.agents["easy only"].gain.low > 0
+    assert (found.verdict.ship, found.verdict.code) == ("fixed", "unseen_loss")
+    assert found.verdict.unseen_gain.high < 0
+
+
+def test_an_unseen_family_that_is_trained_on_is_refused(splits):
+    for part in range(2):
+        tables = [with_unseen(table, "hard") for table in splits]
+        easy = (tables[part].rows["family"] == "easy").to_numpy()
+        tables[part] = tables[part].select_rows(easy)
+        with pytest.raises(BlockPilotError, match=r"leakage: .* of unseen families outside"):
+            judged(*tables, {})
+    # The test rows name the unseen families, whatever the training rows say.
+    with pytest.raises(BlockPilotError, match=r"leakage: .* of unseen families outside"):
+        judged(splits[0], splits[1], with_unseen(splits[2], "hard"), {})
+
+
+def test_a_sweep_without_unseen_sources_has_one_column(splits):
+    found = judged(*splits, {})
+    assert list(found.sources) == ["seen sources"]
+    assert found.sources["seen sources"].rows == len(splits[2])
+    assert found.verdict.unseen_gain is None
 
 
 def test_an_agent_within_the_margin_is_shipped_before_one_with_a_higher_bound(splits):

@@ -27,6 +27,9 @@ VERDICT = Verdict(
     worst_family_gain=Interval(0.002, -0.005, 0.01),
     within_margin=True,
     unsure_families=[],
+    riskiest_family="story",
+    riskiest_family_gain=Interval(0.009, 0.002, 0.016),
+    loss_probability=0.003,
 )
 HEADROOM = HeadroomVerdict(
     worth="maybe",
@@ -49,8 +52,9 @@ def found():
 def test_an_agent_that_ships():
     assert worded() == (
         "ridge gains +1.5% in mean speedup over the best fixed size 6 (97.5% interval +0.8% to "
-        "+2.3%, adjusted for 2 agents), decision time included, and +0.3% in total time; in its "
-        "worst family, story, it gains +0.2%"
+        "+2.3%, adjusted for 2 agents), decision time included, and +0.3% in total time; all "
+        "families estimated together, the one most at risk is story, +0.9% (+0.2% to +1.6%), which "
+        "loses more than 1.0% with a probability of 0.3%"
     )
 
 
@@ -59,9 +63,9 @@ def test_an_agent_that_ships():
     [
         ({"best_fixed": 1}, "over plain decoding ("),
         ({"agents": 1}, "to +2.3%), decision time"),
-        ({"worst_family_gain": Interval(-0.004, -0.006, 0.0)}, ", within the allowed loss of 1.0%"),
-        ({"unsure_families": ["a"]}, "; the interval of a reaches beyond the allowed loss of 1.0%"),
-        ({"unsure_families": ["a", "b"]}, "; the intervals of a, b reach beyond the allowed loss"),
+        ({"loss_probability": 0.12}, "with a probability of 12.0%"),
+        ({"riskiest_family": "code"}, "the one most at risk is code, +0.9%"),
+        ({"family_margin": 0.02}, "loses more than 2.0% with"),
         ({"passed_over": ["dqn"]}, "; dqn has a higher lower bound but loses too much in a family"),
         ({"passed_over": ["a2c", "dqn"]}, "; a2c and dqn have a higher lower bound but lose too"),
     ],
@@ -82,9 +86,13 @@ def test_why_a_fixed_size_ships():
         ", but +0.1% over always taking 4, one of its own sizes (-0.2% to +0.4%), so it is not "
         "significantly faster than a fixed size"
     )
-    loss = Interval(-0.018, -0.03, 0.0)
-    assert worded(code="family_loss", within_margin=False, worst_family_gain=loss).endswith(
-        "in its worst family, story, it gains -1.8%, which exceeds the allowed loss of 1.0%"
+    losing = {"within_margin": False, "loss_probability": 0.4, "losing_families": ["story", "code"]}
+    assert worded(code="family_loss", **losing).endswith(
+        "loses more than 1.0% with a probability of 40.0%; that is too likely in story, code"
+    )
+    unseen = Interval(-0.02, -0.03, -0.01)
+    assert worded(code="unseen_loss", unseen_gain=unseen).endswith(
+        "but -2.0% on unseen sources (-3.0% to -1.0%)"
     )
 
 

@@ -121,3 +121,40 @@ def test_folders_with_their_traces(table, tmp_path):
     found = load_traces(tmp_path / "all", loaded)
     assert sorted(found) == [2, 12 + 12 + 7]
     np.testing.assert_array_equal(found[31].confidences, trace_of(table, 7).confidences)
+
+
+def unseen(table: Sweep, *families: str) -> Sweep:
+    metadata = dataclasses.replace(table.metadata, unseen_families=families)
+    return dataclasses.replace(table, metadata=metadata)
+
+
+def of_family(table: Sweep, family: str, temperature: float) -> Sweep:
+    rows = table.rows.assign(family=family, split="test", temperature=temperature)
+    rows["id"] = [f"{family}-{temperature}-{key}" for key in rows["id"]]
+    return dataclasses.replace(table, rows=rows)
+
+
+def test_unseen_families_of_all_parts_are_unseen(table, tmp_path):
+    parts = [
+        table,
+        unseen(of_family(table, "math", 0.5), "math"),
+        unseen(of_family(table, "chat", 0.7), "chat", "code"),
+        unseen(of_family(table, "math", 0.9), "chat"),
+    ]
+    merged = merge(parts)
+    assert merged.metadata.unseen_families == ("chat", "code", "math")
+    merged.save(tmp_path / "sweep")
+    assert Sweep.load(tmp_path / "sweep").metadata == merged.metadata
+
+
+@pytest.mark.parametrize("family", ["easy", "hard"])
+def test_a_part_that_trains_on_a_family_that_is_unseen_in_another_is_refused(table, family):
+    other = unseen(of_family(table, family, 0.5), family)
+    for parts in ([table, other], [other, table]):
+        with pytest.raises(BlockPilotError, match=f"leakage: the merged sweep .*'{family}'"):
+            merge(parts)
+
+
+def test_an_unseen_family_outside_the_test_split_is_refused(table, tmp_path):
+    with pytest.raises(BlockPilotError, match=r"leakage: sweep has .* unseen families outside"):
+        unseen(table, "easy", "hard").save(tmp_path / "sweep")

@@ -17,7 +17,7 @@ from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import locked
 from blockpilot_rl.models.pairs import load_pair
-from blockpilot_rl.prompts import Prompt
+from blockpilot_rl.prompts import Prompt, policy_split
 from blockpilot_rl.sweeps import recording as module
 from blockpilot_rl.sweeps.recording import (
     RecordingConfig,
@@ -200,7 +200,7 @@ GIVEN = {
     "continuations": "c", "engine": "ray", "prompts": "p.txt", "limit": "3", "groups": "short",
     "families": "story", "languages": "en", "template": "a:b", "target": "t", "drafter": "d",
     "part": "1/2", "top_k": "3", "top_p": "0.5", "workers": "2", "ray_address": "auto",
-    "skip_bad": None, "suite": "s", "family": "f", "language": "de",
+    "skip_bad": None, "suite": "s", "family": "f", "language": "de", "unseen_families": "f",
 }  # fmt: skip
 
 
@@ -379,3 +379,38 @@ def test_predicted_seconds_are_those_of_the_profile(pair, priced, folder, tmp_pa
     predicted = latency.decode_seconds(8, length, sweep.accepted[0][2], max_new_tokens=budget)
     assert sweep.seconds[0, 2] == predicted
     assert np.isnan(sweep.measured_seconds).all()
+
+
+def test_prompts_of_unseen_families_are_test_prompts(pair, priced, tmp_path):
+    prompts = [Prompt.from_text(f"one {i}", family="math" if i % 2 else "chat") for i in range(12)]
+    config = dataclasses.replace(priced, unseen_families=("math",), trace=1)
+    sweep = record_sweep(tmp_path / "sweep", config, prompts=prompts, pair=pair)
+    assert sweep.metadata.unseen_families == ("math",)
+    splits = sweep.rows.groupby("family")["split"].agg(set)
+    assert splits["math"] == {"test"}
+    assert splits["chat"] == {policy_split(prompt) for prompt in prompts[::2]} - {"drafter"}
+    assert Sweep.load(tmp_path / "sweep").metadata.unseen_families == ("math",)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("maths", r"unseen family 'maths' has no prompts\. Did you mean 'math'\?"),
+        ("chta", "Did you mean 'chat'"),
+        ("mat", "Did you mean 'math'"),
+        ("weather", "They are chat, math"),
+    ],
+)
+def test_an_unseen_family_without_prompts_is_refused(pair, priced, tmp_path, name, message):
+    prompts = [Prompt.from_text(f"one {i}", family=("math", "chat")[i % 2]) for i in range(4)]
+    config = dataclasses.replace(priced, unseen_families=("math", name))
+    with pytest.raises(BlockPilotError, match=message):
+        record_sweep(tmp_path / "sweep", config, prompts=prompts, pair=pair)
+
+
+def test_a_recording_with_other_unseen_families_is_not_resumed(pair, priced, tmp_path):
+    prompts = [Prompt.from_text(f"one {i}", family=("math", "chat")[i % 2]) for i in range(4)]
+    answer_prompts(tmp_path / "sweep", (0, 2), priced, prompts=prompts, pair=pair)
+    config = dataclasses.replace(priced, unseen_families=("math",))
+    with pytest.raises(BlockPilotError, match=r"another|other"):
+        record_sweep(tmp_path / "sweep", config, prompts=prompts, pair=pair)
