@@ -135,7 +135,7 @@ def decode(
     prefill = decoder.prefill(ids, config.max_new_tokens, largest, sampling)
     done = {}
     for name in rng.permutation(list(ways)):
-        size, seconds = decoder.choose(prefill, ways[name])
+        size, seconds, _ = decoder.choose(prefill, ways[name])
         done[name] = decoder.collect(decoder.stream(prefill, size), seconds)
     return done
 

@@ -15,6 +15,14 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def calibrations(tmp_path_factory):
+    """Keep calibrations in a folder of the tests, not in the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BLOCKPILOT_CALIBRATIONS", str(tmp_path_factory.mktemp("calibrations")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
     """A tiny pair that accepts blocks whole, in part and not at all; see `trained_pair`."""

@@ -45,7 +45,10 @@ MEASURING_FLAGS = ("arms", "contexts", "repeats", "seed", "target", "drafter", "
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateConfig(PromptFlags, CalibrationConfig):
-    """Measure the cost of drafting and verifying on this device: `calibrate --out FILE.json`.
+    """Measure the cost of drafting and verifying on this device.
+
+    The result is kept in the cache, where `generate` and `block_pilot` find it for acceptance
+    policies. --out writes it to a file too.
 
     With --sweep, a recorded sweep is re-priced for this device, or by a saved profile, without
     decoding anything; --out is then a folder.
@@ -53,7 +56,11 @@ class CalibrateConfig(PromptFlags, CalibrationConfig):
 
     builtin_size: ClassVar[int] = 200
 
-    out: str = option(metavar="FILE|DIR", help="file of the profile, or folder of the new sweep")
+    out: str | None = option(
+        None,
+        metavar="FILE|DIR",
+        help="file of the profile, or folder of the new sweep (default: the cache alone)",
+    )
     sweep: str | None = option(
         None, metavar="DIR", help=f"re-price this sweep; `{BUNDLED}` is the bundled one"
     )
@@ -96,6 +103,10 @@ class CalibrateConfig(PromptFlags, CalibrationConfig):
                 raise BlockPilotError(
                     f"{name} only affects a measurement; drop it, or drop --profile"
                 )
+        if self.out is None:
+            if self.sweep is not None:
+                raise BlockPilotError("--sweep writes a new sweep; name its folder with --out")
+            return
         out = Path(self.out)
         if self.sweep is None and out.is_dir():
             raise BlockPilotError(f"--out {out} is a folder; name a file for the profile")
@@ -138,14 +149,16 @@ def run_calibrate(config: CalibrateConfig) -> None:
                 f"{config.profile}: latency.medians is empty, so there is no measurement to show; "
                 "make a new one with `blockpilot calibrate --out FILE`"
             )
-    if folder is None:
+    if folder is None and config.out is not None:
         calibration.save(config.out)
-    else:
+    elif folder is not None and config.out is not None:
         sweep = reprice_folder(folder, config.out, calibration)
     console = open_console(config.out)
     console.print(render(calibration_table(calibration)))
     for line in describe_calibration(calibration):
         console.print(line, soft_wrap=True)
+    if config.profile is None:
+        console.print(f"kept for policies in {calibration.keep()}", soft_wrap=True)
     if sweep is not None:
         console.print(f"{len(sweep)} rows of {config.sweep} re-priced in {config.out}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from blockpilot_rl.files import check_output, write_json
 from blockpilot_rl.models.pairs import Pair, load_pair
 from blockpilot_rl.options import check_options, option
 from blockpilot_rl.policies.policy import BlockSizePolicy
+from blockpilot_rl.policies.pricing import AUTO, price_policy
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,12 @@ class GenerateConfig:
         None,
         metavar="DIR",
         help="let this policy choose the block size; `bundled` is one for the default pair",
+    )
+    calibration: str = option(
+        AUTO,
+        metavar="FILE|none",
+        help="calibration whose prices an acceptance policy chooses by; none for those that it was "
+        "exported with (default: the one that `blockpilot calibrate` has kept, if there is one)",
     )
     target: str | None = target_option()
     drafter: str | None = drafter_option()
@@ -78,6 +86,8 @@ class GenerateConfig:
             raise BlockPilotError(
                 f"give at most one of {', '.join(ways)}; got {' and '.join(given)}"
             )
+        if self.calibration != AUTO and self.policy is None:
+            raise BlockPilotError("--calibration prices a policy; name one with --policy")
         if self.json not in (None, "-") and Path(self.json).is_dir():
             raise BlockPilotError(f"--json {self.json} is a folder; name a file")
         self.sampling()
@@ -131,6 +141,11 @@ def generate(config: GenerateConfig) -> None:
         template=config.template,
         completion=config.completion,
     )
+    if policy is not None:
+        logging.basicConfig(format="%(message)s")
+        logging.getLogger("blockpilot_rl.policies").setLevel(logging.INFO)
+        chosen = None if config.calibration == "none" else config.calibration
+        policy = price_policy(policy, pair, chosen)
     # Standard output holds either the text or the record, so that each can be piped.
     echo = Echo(pair, sys.stderr if config.json == "-" else sys.stdout)
     result = Decoder(pair).generate(
@@ -196,7 +211,8 @@ def summary(result: Generation) -> str:
     """Describe the speed of a text in one line."""
     chosen = f"block size {result.block_size}"
     if result.policy_seconds:
-        chosen += f" (chosen in {result.policy_seconds * 1e6:.0f} µs)"
+        sure = "" if result.confidence is None else f", confidence {result.confidence:.2f}"
+        chosen += f" (chosen in {result.policy_seconds * 1e6:.0f} µs{sure})"
     return (
         f"[{len(result.tokens)} tokens, {result.tokens_per_second:.1f} tokens/s, "
         f"τ {result.acceptance_length:.2f}, {chosen}, {result.finish_reason}]"
@@ -217,6 +233,7 @@ def record(pair: Pair, result: Generation, config: GenerateConfig) -> dict[str, 
         "tokens_per_second": result.tokens_per_second,
         "acceptance_length": result.acceptance_length,
         "policy_microseconds": result.policy_seconds * 1e6,
+        "confidence": result.confidence,
         "finish_reason": result.finish_reason,
         "prompt_tokens": result.prompt_tokens,
         "sampling": config.sampling(),

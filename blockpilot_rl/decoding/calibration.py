@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import platform
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
@@ -27,10 +29,14 @@ from blockpilot_rl.decoding.measuring import time_steps
 from blockpilot_rl.decoding.sampling import Sampling, validate_seeds
 from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.files import check_types, number, read_json, whole_number, write_json
+from blockpilot_rl.models.default_target import cache_folder
 from blockpilot_rl.models.pairs import Pair
 from blockpilot_rl.options import check_options, option
 from blockpilot_rl.progress import ProgressCallback, no_progress
 from blockpilot_rl.provenance import provenance
+
+CALIBRATIONS_VARIABLE = "BLOCKPILOT_CALIBRATIONS"
+"""Environment variable that names another folder for kept calibrations."""
 
 LEAST_ROUNDS_OF_A_CHECK = 3
 """Rounds needed to know the usual time of a step, which real decodes are compared with."""
@@ -154,11 +160,31 @@ class Calibration:
             target=pair.target_name,
             drafter=str(pair.drafter_name),
             fingerprint=pair.fingerprint,
-            dtype=str(pair.dtype).removeprefix("torch."),
+            dtype=name_dtype(pair.dtype),
             device=describe_device(pair.device),
             latency=latency,
             check=None if check is None else check.to_dict(),
         )
+
+    def keep(self) -> Path:
+        """Keep the calibration in the cache, where policies find it; see `find_calibration`.
+
+        Returns:
+            Its file.
+
+        Raises:
+            BlockPilotError: If the file cannot be written.
+        """
+        path = _kept_path(self.fingerprint, self.device, self.dtype)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BlockPilotError(
+                f"cannot create the folder {path.parent} for calibrations ({error.strerror}); name "
+                f"another one with {CALIBRATIONS_VARIABLE}"
+            ) from error
+        self.save(path)
+        return path
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -369,6 +395,40 @@ def measure_and_check(
     if not decodes:
         raise BlockPilotError("every text of the check ended with its first token; nothing to time")
     return profile, Check(tuple(decodes), count - len(decodes), temperature)
+
+
+def calibrations_folder() -> Path:
+    """Folder of kept calibrations: `$BLOCKPILOT_CALIBRATIONS`, or one in the cache folder."""
+    configured = os.environ.get(CALIBRATIONS_VARIABLE)
+    return Path(configured) if configured else cache_folder() / "calibrations"
+
+
+def find_calibration(pair: Pair) -> tuple[Path, Calibration] | None:
+    """Find the kept calibration of a pair on its device, in its dtype and with as many threads.
+
+    Returns:
+        Its file and the calibration; None if there is none.
+
+    Raises:
+        BlockPilotError: If the file is damaged.
+    """
+    path = _kept_path(pair.fingerprint, describe_device(pair.device), name_dtype(pair.dtype))
+    if not path.exists():
+        return None
+    calibration = Calibration.load(path)
+    calibration.check_pair(pair.fingerprint, pair.target_name, str(pair.drafter_name))
+    return path, calibration
+
+
+def _kept_path(fingerprint: str, device: str, dtype: str) -> Path:
+    """File of a kept calibration. The name of a CPU includes the number of threads."""
+    name = re.sub(r"[^a-z0-9]+", "-", f"{fingerprint} {device} {dtype}".lower()).strip("-")
+    return calibrations_folder() / f"{name}.json"
+
+
+def name_dtype(dtype: torch.dtype) -> str:
+    """Name a dtype as in a calibration, such as `bfloat16`."""
+    return str(dtype).removeprefix("torch.")
 
 
 def validate_decodes(count: int, texts: int, sizes: int) -> None:

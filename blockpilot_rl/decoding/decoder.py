@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from blockpilot_rl.decoding.drafting import LeanDrafter
 from blockpilot_rl.decoding.forward import TargetForward, logits_of, target_forward
-from blockpilot_rl.decoding.generation import Generation, Pass, Prefill, shortened
+from blockpilot_rl.decoding.generation import Chosen, Generation, Pass, Prefill, shortened
 from blockpilot_rl.decoding.sampling import GREEDY, Sampler, Sampling
 from blockpilot_rl.decoding.state import StateLayout, compute_state, state_layout
 from blockpilot_rl.errors import BlockPilotError
@@ -330,19 +330,24 @@ class Decoder:
         reason = "stop" if tokens[-1] in self._stops else "length"
         return Generation(tokens, record, policy_seconds, reason, self.pair.template)
 
-    def choose(self, prefill: Prefill, chooser: int | Selector) -> tuple[int, float]:
+    def choose(self, prefill: Prefill, chooser: int | Selector) -> Chosen:
         """Choose the block size of a prefilled prompt, and measure the seconds that it takes.
 
         Raises:
             BlockPilotError: If a policy was made for another pair or other template options.
         """
         if isinstance(chooser, int):
-            return chooser, 0.0
+            return Chosen(chooser)
         chooser.check_pair(self.pair.fingerprint, self.pair.template)
         chooser.check_request(prefill.sampler.sampling.temperature, prefill.prompt_tokens)
         began = time.perf_counter()
-        block_size = chooser.select(self.state(prefill, chooser.state_groups))
-        return block_size, time.perf_counter() - began
+        state = self.state(prefill, chooser.state_groups)
+        decide = getattr(chooser, "decide", None)
+        if decide is None:
+            block_size, confidence = chooser.select(state), None
+        else:
+            block_size, confidence = decide(state)
+        return Chosen(block_size, time.perf_counter() - began, confidence)
 
     def generate(
         self,
@@ -380,17 +385,23 @@ class Decoder:
             self.check_length(ids.shape[-1], max_new_tokens, max(sizes))
             self.warm_up(sizes, sampling=sampling)
         prefill = self.prefill(ids, max_new_tokens, max(sizes), sampling)
-        chosen, policy_seconds = self.choose(prefill, chooser)
+        chosen = self.choose(prefill, chooser)
         passes = []
-        for item in self.stream(prefill, chosen):
+        for item in self.stream(prefill, chosen.block_size):
             passes.append(item)
             if on_pass is not None:
                 on_pass(item)
-        result = self.collect(passes, policy_seconds)
+        result = self.collect(passes, chosen.seconds)
         text = None
         if is_text:
             text = str(self.pair.tokenizer.decode(result.tokens, skip_special_tokens=True))
-        return replace(result, block_size=chosen, prompt_tokens=prefill.prompt_tokens, text=text)
+        return replace(
+            result,
+            block_size=chosen.block_size,
+            prompt_tokens=prefill.prompt_tokens,
+            text=text,
+            confidence=chosen.confidence,
+        )
 
     def warm_up(
         self, block_sizes: Sequence[int] = (), new_tokens: int = 8, sampling: Sampling = GREEDY

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -38,6 +38,20 @@ class Pass:
     block_size: int
     tokens: tuple[int, ...]
     seconds: float
+
+
+class Chosen(NamedTuple):
+    """The block size of one request.
+
+    Attributes:
+        block_size: The block size.
+        seconds: Time that the choice took; 0 for a fixed size.
+        confidence: How sure the policy was, in 0..1; None if it does not know.
+    """
+
+    block_size: int
+    seconds: float = 0.0
+    confidence: float | None = None
 
 
 @dataclass
@@ -94,6 +108,8 @@ class Generation:
         template: Chat-template options of the prompt; None if they are not known.
         block_size: The block size of `Decoder.generate`, fixed or chosen; None for other callers.
         prompt_tokens: Length of the prompt; None if unknown.
+        confidence: How sure the policy was, in 0..1; None for fixed sizes and for policies that do
+            not know.
         text: The emitted text without special tokens, if the prompt was a text.
     """
 
@@ -105,6 +121,7 @@ class Generation:
     block_size: int | None = None
     prompt_tokens: int | None = None
     text: str | None = None
+    confidence: float | None = None
 
     @property
     def block_sizes(self) -> list[int]:

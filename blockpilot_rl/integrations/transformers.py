@@ -32,6 +32,7 @@ from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengt
 from transformers.generation.streamers import BaseStreamer
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
+from blockpilot_rl.decoding.calibration import Calibration
 from blockpilot_rl.decoding.decoder import Decoder, Selector, check_alike
 from blockpilot_rl.decoding.generation import Generation, Pass
 from blockpilot_rl.decoding.sampling import Sampling
@@ -39,6 +40,8 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.drafter import DFlashDraftModel
 from blockpilot_rl.models.fit import check_architecture, check_fit, share_modules
 from blockpilot_rl.models.pairs import Pair
+from blockpilot_rl.policies.policy import BlockSizePolicy
+from blockpilot_rl.policies.pricing import AUTO, price_policy
 
 _MODES = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
 _WARPERS: dict[type, str] = {
@@ -69,6 +72,7 @@ def block_pilot(
     block_size: int | None = None,
     seed: int | None = None,
     draft: Literal["shared", "argmax"] = "shared",
+    calibration: Calibration | str | Path | None = AUTO,
 ) -> BlockPilotGeneration:
     """Make a `custom_generate` for `model.generate`.
 
@@ -80,6 +84,9 @@ def block_pilot(
         seed: Random seed of sampled texts, the same for every block size. Default: each call draws
             one from torch's global generator, so that `torch.manual_seed` works as for `generate`.
         draft: How drafts are made when sampling; see `Sampling`.
+        calibration: Calibration whose prices an acceptance policy chooses by, or its file. Default:
+            the one that `blockpilot calibrate` has kept for the pair and device, or else the prices
+            that the policy was exported with. None always uses the latter.
 
     Raises:
         BlockPilotError: If there is no drafter, or both a policy and a block size are given.
@@ -92,7 +99,8 @@ def block_pilot(
         )
     if isinstance(drafter, Pair) and drafter.drafter is None:
         raise BlockPilotError("block_pilot: this pair has no drafter; load it with one")
-    return BlockPilotGeneration(drafter, block_size if policy is None else policy, seed, draft)
+    chooser = block_size if policy is None else policy
+    return BlockPilotGeneration(drafter, chooser, seed, draft, calibration)
 
 
 class BlockPilotGeneration:
@@ -108,10 +116,13 @@ class BlockPilotGeneration:
         chooser: int | Selector | None,
         seed: int | None,
         draft: Literal["shared", "argmax"],
+        calibration: Calibration | str | Path | None = AUTO,
     ) -> None:
         """Store how to decode."""
         self._source = drafter
+        self._policy = chooser
         self._chooser = chooser
+        self._calibration = calibration
         self._sampling = Sampling(seed=seed or 0, draft=draft)
         self._seeded = seed is not None
         self._decoder: Decoder | None = None
@@ -144,9 +155,11 @@ class BlockPilotGeneration:
         budget = stopping_criteria.max_length - input_ids.shape[1]
         largest = chooser if isinstance(chooser, int) else max(chooser.arms)
         prefill = decoder.prefill(input_ids.to(model.device), budget, largest, sampling)
-        block_size, policy_seconds = decoder.choose(prefill, chooser)
+        chosen = decoder.choose(prefill, chooser)
         stop = _Stop(input_ids, stopping_criteria)
-        passes = list(_until(decoder.stream(prefill, block_size), stop, asked.get("streamer")))
+        passes = list(
+            _until(decoder.stream(prefill, chosen.block_size), stop, asked.get("streamer"))
+        )
         tokens = [token for item in passes for token in item.tokens]
         emitted = torch.tensor([tokens], dtype=input_ids.dtype, device=input_ids.device)
         sequences = torch.cat([input_ids, emitted], dim=1)
@@ -155,7 +168,14 @@ class BlockPilotGeneration:
         reason = "stop" if stop.reached else "length"
         return BlockPilotOutput(
             sequences=cast(torch.LongTensor, sequences),
-            generation=Generation(tokens, passes, policy_seconds, reason, decoder.pair.template),
+            generation=Generation(
+                tokens,
+                passes,
+                chosen.seconds,
+                reason,
+                decoder.pair.template,
+                confidence=chosen.confidence,
+            ),
         )
 
     def reset(self) -> None:
@@ -166,6 +186,9 @@ class BlockPilotGeneration:
         """The model's decoder, kept for the next call."""
         if self._decoder is None or self._decoder.pair.target is not model:
             self._decoder = Decoder(self._pair(model))
+            self._chooser = self._policy
+            if isinstance(self._policy, BlockSizePolicy):
+                self._chooser = price_policy(self._policy, self._decoder.pair, self._calibration)
         return self._decoder
 
     def _pair(self, model: PreTrainedModel) -> Pair:
