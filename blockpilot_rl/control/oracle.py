@@ -7,7 +7,6 @@ from typing import Literal
 import numpy as np
 
 from blockpilot_rl.control.traces import StepTraces
-from blockpilot_rl.decoding.latency import pass_sizes
 from blockpilot_rl.decoding.round_costs import RoundCosts
 
 
@@ -31,19 +30,18 @@ def oracle_seconds(
     """
     lengths = traces.block_sizes if lengths is None else lengths
     columns = traces.find(np.array(lengths))
-    steps = traces.accepted.shape[1]
+    steps, every = traces.accepted.shape[1], np.arange(len(traces))
     least = np.zeros((len(traces), steps + 1))
     for at in range(steps - 1, -1, -1):
         accepted = traces.accepted[:, at, columns].astype(np.int64)
-        # Beyond the end of a text nothing is counted, whatever the budget.
-        drafted = np.maximum(pass_sizes(np.array(lengths), np.array(at), traces.budget), 1)
         best = np.full(len(traces), np.inf)
-        for index, length in enumerate(drafted.tolist()):
+        for index, length in enumerate(lengths):
+            drafted = traces.shortened(every, np.full(len(traces), at), np.array(length))
             choices = [length] if verify == "block" else range(1, length + 1)
-            for verified in choices:
+            for verified in (np.minimum(drafted, choice) for choice in choices):
                 emitted = np.minimum(accepted[:, index], verified)
-                total = _round_seconds(traces, costs, at, length, verified)
-                total += least[np.arange(len(traces)), at + emitted]
+                total = _round_seconds(traces, costs, at, drafted, verified)
+                total += least[every, at + emitted]
                 best = np.minimum(best, total)
         least[:, at] = np.where(at < traces.anchors, best, 0.0)
     noise = traces.sampled * traces.anchors * costs.noise
@@ -54,12 +52,12 @@ def oracle_seconds(
 
 
 def _round_seconds(
-    traces: StepTraces, costs: RoundCosts, at: int, drafted: int, verified: int
+    traces: StepTraces, costs: RoundCosts, at: int, drafted: np.ndarray, verified: np.ndarray
 ) -> np.ndarray:
     """Seconds of a round of every answer at one anchor, `[rows]`."""
     contexts, sampled = traces.prompt_tokens + at, traces.sampled
-    draft = costs.draft_seconds(np.array(drafted), contexts, sampled)
-    return np.asarray(draft + costs.verify_seconds(np.array(verified), contexts, sampled))
+    draft = costs.draft_seconds(drafted, contexts, sampled)
+    return np.asarray(draft + costs.verify_seconds(verified, contexts, sampled))
 
 
 def _plain_seconds(traces: StepTraces, costs: RoundCosts) -> np.ndarray:

@@ -14,7 +14,6 @@ import numpy as np
 
 from blockpilot_rl.control.traces import StepTraces
 from blockpilot_rl.decoding.control import BatchController
-from blockpilot_rl.decoding.latency import pass_sizes
 from blockpilot_rl.decoding.round_costs import RoundCosts
 
 
@@ -70,7 +69,7 @@ class Walk:
 
     def shortened(self, rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Draft lengths as the decoder shortens them near the end of a budget, `[n]`."""
-        return pass_sizes(lengths, self.positions[rows], self.traces.budget)
+        return self.traces.shortened(rows, self.positions[rows], lengths)
 
     def confidences(self, rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """The drafter's probabilities of its drafts, 0 after the last one, `[n, longest]`.

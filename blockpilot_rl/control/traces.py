@@ -11,6 +11,8 @@ import numpy as np
 from blockpilot_rl.decoding.replay import Trace, draft_columns
 from blockpilot_rl.errors import BlockPilotError
 
+_NO_BUDGET = 2**31
+
 
 @dataclass(frozen=True, eq=False)
 class StepTraces:
@@ -27,7 +29,8 @@ class StepTraces:
         anchors: Number of output tokens that can be anchors (all but the last), `[rows]`.
         prompt_tokens: Length of each prompt, `[rows]`.
         sampled: Whether an answer has a temperature above 0, `[rows]`.
-        budget: Budget of the texts, near whose end blocks are shorter; None if all are whole.
+        budgets: Budget of each text, near whose end blocks are shorter; a large number if all are
+            whole, `[rows]`.
     """
 
     block_sizes: tuple[int, ...]
@@ -36,7 +39,7 @@ class StepTraces:
     anchors: np.ndarray
     prompt_tokens: np.ndarray
     sampled: np.ndarray
-    budget: int | None = None
+    budgets: np.ndarray
 
     @classmethod
     def pad(
@@ -45,7 +48,6 @@ class StepTraces:
         traces: Sequence[Trace],
         prompt_tokens: np.ndarray,
         sampled: np.ndarray,
-        budget: int | None = None,
     ) -> StepTraces:
         """Pad traces of different lengths.
 
@@ -54,7 +56,6 @@ class StepTraces:
             traces: The trace of each answer.
             prompt_tokens: Length of each prompt.
             sampled: Whether each answer has a temperature above 0.
-            budget: Budget of the texts; None if all blocks are whole.
         """
         anchors = np.array([len(trace.accepted) for trace in traces])
         shape = (len(traces), int(anchors.max(initial=0)))
@@ -75,7 +76,7 @@ class StepTraces:
             anchors,
             np.asarray(prompt_tokens),
             np.asarray(sampled),
-            budget,
+            np.array([getattr(trace, "max_new_tokens", None) or _NO_BUDGET for trace in traces]),
         )
 
     def __len__(self) -> int:
@@ -91,7 +92,7 @@ class StepTraces:
             self.anchors[rows],
             self.prompt_tokens[rows],
             self.sampled[rows],
-            self.budget,
+            self.budgets[rows],
         )
 
     @cached_property
@@ -100,6 +101,16 @@ class StepTraces:
         columns = np.full(self.block_sizes[-1] + 1, -1)
         columns[list(self.block_sizes)] = np.arange(len(self.block_sizes))
         return columns
+
+    def shortened(self, rows: np.ndarray, positions: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Draft lengths as the decoder shortens them near the end of a budget, `[n]`.
+
+        Args:
+            rows: Answers, `[n]`.
+            positions: Output tokens that anchor the drafts, `[n]`.
+            lengths: Chosen draft lengths, `[n]`.
+        """
+        return np.asarray(np.minimum(lengths, np.maximum(1, self.budgets[rows] - positions)))
 
     def find(self, lengths: np.ndarray) -> np.ndarray:
         """Find the columns of draft lengths.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from blockpilot_rl.control.traces import StepTraces
@@ -37,7 +39,10 @@ def padded(
 ) -> StepTraces:
     """Traces of `SIZES`, greedy unless `sampled` says otherwise."""
     warm = np.zeros(len(traces), dtype=bool) if sampled is None else np.array(sampled)
-    return StepTraces.pad(SIZES, traces, np.array(prompt_tokens), warm, budget)
+    found = StepTraces.pad(SIZES, traces, np.array(prompt_tokens), warm)
+    if budget is None:
+        return found
+    return dataclasses.replace(found, budgets=np.full(len(traces), budget))
 
 
 def some_traces(
