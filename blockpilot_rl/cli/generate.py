@@ -210,6 +210,8 @@ class Echo:
 def summary(result: Generation) -> str:
     """Describe the speed of a text in one line."""
     chosen = f"block size {result.block_size}"
+    if result.block_size is None:
+        chosen = f"draft lengths from {min(result.drafted)} to {max(result.drafted)}"
     if result.policy_seconds:
         sure = "" if result.confidence is None else f", confidence {result.confidence:.2f}"
         chosen += f" (chosen in {result.policy_seconds * 1e6:.0f} µs{sure})"
@@ -220,12 +222,16 @@ def summary(result: Generation) -> str:
 
 
 def record(pair: Pair, result: Generation, config: GenerateConfig) -> dict[str, Any]:
-    """Make the record of `--json`; `block_sizes` and `accepted` have an entry per target pass."""
+    """Make the record of `--json`.
+
+    `block_sizes` (tokens verified), `drafted` and `accepted` have an entry per target pass.
+    """
     return {
         "tokens": result.tokens,
         "text": result.text,
         "block_size": result.block_size,
         "block_sizes": result.block_sizes,
+        "drafted": result.drafted,
         "accepted": result.accepted,
         "pass_seconds": [item.seconds for item in result.passes],
         "seconds": result.decode_seconds,

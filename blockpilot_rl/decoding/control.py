@@ -44,6 +44,8 @@ class Controller(Protocol):
     def verify_length(self, confidences: Sequence[float]) -> int:
         """Choose how much of the block to verify, from 1 to one more than the drafts.
 
+        What is outside this range is clipped to it.
+
         Args:
             confidences: The drafter's probability of each draft, at the temperature of the request;
                 empty if `reads_confidences` is False.
@@ -160,12 +162,15 @@ class OneRequest:
         """Decide as `batch` does for its row 0."""
         self._batch = batch
         self._rows = np.zeros(1, dtype=np.int64)
+        self._drafts = 0
         self.reads_confidences = batch.reads_confidences
         self.stops_early = batch.stops_early
 
     def draft_length(self, context: int) -> int:
         """Choose the length to draft."""
-        return int(self._batch.draft_lengths(self._rows, np.array([context]))[0])
+        length = int(self._batch.draft_lengths(self._rows, np.array([context]))[0])
+        self._drafts = length - 1
+        return length
 
     def keeps_drafting(self, confidences: Sequence[float]) -> bool:
         """Decide whether to make the next draft."""
@@ -173,7 +178,8 @@ class OneRequest:
 
     def verify_length(self, confidences: Sequence[float]) -> int:
         """Choose how much of the block to verify."""
-        drafts = np.array([len(confidences)])
+        # Without confidences all drafts were made.
+        drafts = np.array([len(confidences) or self._drafts])
         return int(self._batch.verify_lengths(self._rows, np.array([confidences]), drafts)[0])
 
     def observe(self, drafted: int, verified: int, accepted: int) -> None:

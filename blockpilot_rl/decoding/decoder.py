@@ -1,9 +1,9 @@
 """The decoder: lossless DFlash decoding with the block size chosen per request.
 
-One loop serves every block size; 1 is plain decoding. A step drafts `b - 1` tokens after the last
+One loop serves every block size; 1 is plain decoding. A round drafts `b - 1` tokens after the last
 emitted one (the anchor), verifies the block in one target pass, and keeps the drafts that agree
-with the target plus one token of the target itself. The text is therefore the target's for every
-block size.
+with the target plus one token of the target itself. A controller chooses the lengths of each round.
+The text is the target's whatever it chooses.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from transformers import PreTrainedModel
 
+from blockpilot_rl.decoding.control import Controller, FixedLength, StepPolicy
 from blockpilot_rl.decoding.drafting import LeanDrafter
 from blockpilot_rl.decoding.forward import TargetForward, logits_of, target_forward
 from blockpilot_rl.decoding.generation import Chosen, Generation, Pass, Prefill, shortened
@@ -44,6 +45,22 @@ class Selector(Protocol):
 
     def select(self, state: torch.Tensor) -> int:
         """Choose a block size for the state `[width]`."""
+
+
+class _Round(NamedTuple):
+    """One round.
+
+    Attributes:
+        tokens: The tokens to emit.
+        features: Of the anchor and the accepted drafts.
+        drafted: Draft length.
+        verified: Verify length.
+    """
+
+    tokens: list[int]
+    features: torch.Tensor
+    drafted: int
+    verified: int
 
 
 class Decoder:
@@ -202,14 +219,18 @@ class Decoder:
         return self.drafter.greedy_logits(states, anchor[0])[0]
 
     def stream(
-        self, prefill: Prefill, block_size: int, max_new_tokens: int | None = None
+        self,
+        prefill: Prefill,
+        block_size: int | Controller,
+        max_new_tokens: int | None = None,
     ) -> Iterator[Pass]:
         """Decode a prefilled prompt and yield each target pass, prefill first.
 
         Args:
             prefill: The prompt. Earlier streams of it change nothing.
-            block_size: Tokens per block, the anchor included; 1 is plain decoding. Near the end of
-                the budget, blocks are shorter: they have no more drafts than tokens are left.
+            block_size: Tokens per block, the anchor included, where 1 is plain decoding; or a
+                controller that chooses the lengths of each round. Near the end of the budget,
+                blocks are shorter: they have no more drafts than tokens are left.
             max_new_tokens: Budget, the first token included. Default: the prefill's.
 
         Raises:
@@ -220,18 +241,28 @@ class Decoder:
             raise BlockPilotError(
                 f"max_new_tokens {budget} exceeds the prefill's {prefill.max_new_tokens}"
             )
-        if block_size > prefill.max_block_size:
-            raise BlockPilotError(
-                f"block size {block_size} exceeds the prefill's {prefill.max_block_size}"
-            )
-        self.check_length(prefill.prompt_tokens, budget, block_size)
+        controller = FixedLength(block_size) if isinstance(block_size, int) else block_size
+        if isinstance(controller, FixedLength):
+            self._check_block(prefill, controller.length)
+            self.check_length(prefill.prompt_tokens, budget, controller.length)
         self.refresh()
         if prefill.target is not self.target:
             raise BlockPilotError("the model has changed since this prefill; prefill again")
-        return self._passes(prefill, block_size, budget, self._stops)
+        return self._passes(prefill, controller, budget, self._stops)
+
+    def _check_block(self, prefill: Prefill, length: int) -> None:
+        """Check that a block fits the caches of a prefill.
+
+        Raises:
+            BlockPilotError: If it does not.
+        """
+        if length > prefill.max_block_size:
+            raise BlockPilotError(
+                f"block size {length} exceeds the prefill's {prefill.max_block_size}"
+            )
 
     def _passes(
-        self, prefill: Prefill, block_size: int, budget: int, stops: frozenset[int]
+        self, prefill: Prefill, controller: Controller, budget: int, stops: frozenset[int]
     ) -> Iterator[Pass]:
         yield Pass(1, (prefill.first_token,), prefill.seconds)
         cache, draft_cache = prefill.cache, prefill.draft_cache
@@ -251,47 +282,57 @@ class Decoder:
                     "once for each stream"
                 )
             began = time.perf_counter()
-            size = shortened(block_size, budget - emitted)
             with torch.inference_mode():
-                tokens, features = self._step(prefill, anchor, emitted, size, unread)
+                done = self._round(prefill, anchor, emitted, budget - emitted, controller, unread)
+            tokens = done.tokens
             cache.crop(prefill.prompt_tokens + emitted + len(tokens) - 1)
             tokens = _clip(tokens[: budget - emitted], stops)
+            controller.observe(done.drafted, done.verified, len(tokens))
             seconds = time.perf_counter() - began
             if draft_cache is not None:
-                unread.append(features)
+                unread.append(done.features)
             anchor, emitted = tokens[-1], emitted + len(tokens)
-            yield Pass(size, tuple(tokens), seconds)
+            yield Pass(done.verified, tuple(tokens), seconds, done.drafted)
 
-    def _step(
+    def _round(
         self,
         prefill: Prefill,
         anchor: int,
         emitted: int,
-        block_size: int,
+        left: int,
+        controller: Controller,
         unread: list[torch.Tensor],
-    ) -> tuple[list[int], torch.Tensor]:
+    ) -> _Round:
         """Draft and verify the block after `emitted` tokens, the last of which is the anchor.
 
-        Returns:
-            The tokens to emit, and the features of the anchor and the accepted drafts.
+        `left` tokens of the budget are left.
         """
         position = prefill.prompt_tokens + emitted
-        sampler = prefill.sampler
+        length = controller.draft_length(position - 1)
+        if not 1 <= length <= prefill.max_block_size:
+            raise BlockPilotError(
+                f"the controller chose a draft length of {length}, outside 1 to "
+                f"{prefill.max_block_size}"
+            )
+        length = shortened(length, left)
         block = torch.tensor([[anchor]], device=self.pair.device)
-        if block_size > 1:
+        if length > 1:
             assert self.drafter is not None
             if unread:
                 self.drafter.extend(torch.cat(unread, dim=1), prefill.draft_cache)
                 unread.clear()
-            drafts = self.draft(prefill, block, block_size, position)
-            block = torch.cat([block, drafts[None]], dim=1)
+            drafts, confidences = self._draft(prefill, block, length, position, controller)
+            verified = max(1, min(controller.verify_length(confidences), len(drafts) + 1))
+            block = torch.cat([block, drafts[None, : verified - 1]], dim=1)
         hidden = self.target(block, prefill.cache)
-        choice = sampler.choose(logits_of(self.target, hidden)[0], position)
+        choice = prefill.sampler.choose(logits_of(self.target, hidden)[0], position)
         tokens, chosen = torch.stack([block[0], choice]).tolist()
         accepted = 0
-        while accepted < block_size - 1 and tokens[accepted + 1] == chosen[accepted]:
+        while accepted < len(tokens) - 1 and tokens[accepted + 1] == chosen[accepted]:
             accepted += 1
-        return chosen[: accepted + 1], hidden.features[:, : accepted + 1]
+        return _Round(
+            chosen[: accepted + 1], hidden.features[:, : accepted + 1], length, len(tokens)
+        )
 
     def draft(
         self, prefill: Prefill, anchor: torch.Tensor, block_size: int, position: int
@@ -307,18 +348,60 @@ class Decoder:
         Returns:
             `[block_size - 1]`.
         """
+        return self._draft(prefill, anchor, block_size, position, FixedLength(block_size))[0]
+
+    def _draft(
+        self,
+        prefill: Prefill,
+        anchor: torch.Tensor,
+        length: int,
+        position: int,
+        controller: Controller,
+    ) -> tuple[torch.Tensor, list[float]]:
+        """Draft one block, or a part of it if the controller ends the draft early.
+
+        Returns:
+            The drafts, `[n]`, and the drafter's probability of each if the controller reads them.
+        """
         assert self.drafter is not None
         sampler, token_ids = prefill.sampler, self.drafter.token_ids
-        states = self.drafter.draft(anchor, block_size, prefill.draft_cache)[0]
-        sampler.begin_block(position, block_size, states.device)
-        return self.drafter.propose(
-            states,
-            anchor[0],
-            lambda logits, first: sampler.propose(logits, position + first, token_ids),
-        )
+        reads = controller.reads_confidences or controller.stops_early
+        made: list[tuple[torch.Tensor, torch.Tensor]] = []
+        confidences: list[float] = []
+
+        def choose(logits: torch.Tensor, first: int) -> torch.Tensor:
+            drafts = sampler.propose(logits, position + first, token_ids)
+            if reads:
+                made.append((logits, drafts))
+            return drafts
+
+        def read_confidences() -> None:
+            logits, drafts = (torch.cat(part) for part in zip(*made, strict=True))
+            made.clear()
+            confidences.extend(sampler.sampling.confidence(logits, drafts).tolist())
+
+        def goes_on() -> bool:
+            read_confidences()
+            return controller.keeps_drafting(confidences)
+
+        states = self.drafter.draft(anchor, length, prefill.draft_cache)[0]
+        sampler.begin_block(position, length, states.device)
+        stop = goes_on if controller.stops_early else None
+        drafts = self.drafter.propose(states, anchor[0], choose, stop)
+        if made:
+            read_confidences()
+        if controller.stops_early and not self.drafter.reads_drafts:
+            # All drafts were made at once; those after the end of the draft are not used.
+            ends = range(1, len(drafts))
+            end = next((k for k in ends if not controller.keeps_drafting(confidences[:k])), None)
+            drafts, confidences = drafts[:end], confidences[:end]
+        return drafts, confidences
 
     def decode(
-        self, prefill: Prefill, block_size: int, max_new_tokens: int | None = None
+        self,
+        prefill: Prefill,
+        block_size: int | Controller,
+        max_new_tokens: int | None = None,
     ) -> Generation:
         """Decode a prefilled prompt to its end; arguments as for `stream`."""
         return self.collect(self.stream(prefill, block_size, max_new_tokens), 0.0)
@@ -330,29 +413,39 @@ class Decoder:
         reason = "stop" if tokens[-1] in self._stops else "length"
         return Generation(tokens, record, policy_seconds, reason, self.pair.template)
 
-    def choose(self, prefill: Prefill, chooser: int | Selector) -> Chosen:
-        """Choose the block size of a prefilled prompt, and measure the seconds that it takes.
+    def choose(self, prefill: Prefill, chooser: int | Selector | StepPolicy) -> Chosen:
+        """Decide how to decode a prefilled prompt, and measure the seconds that it takes.
+
+        Args:
+            prefill: The prompt.
+            chooser: A fixed block size, a policy that chooses one, or a policy that controls every
+                round.
 
         Raises:
             BlockPilotError: If a policy was made for another pair or other template options.
         """
         if isinstance(chooser, int):
-            return Chosen(chooser)
+            return Chosen(FixedLength(chooser))
         chooser.check_pair(self.pair.fingerprint, self.pair.template)
-        chooser.check_request(prefill.sampler.sampling.temperature, prefill.prompt_tokens)
+        sampling = prefill.sampler.sampling
+        chooser.check_request(sampling.temperature, prefill.prompt_tokens)
         began = time.perf_counter()
-        state = self.state(prefill, chooser.state_groups)
-        decide = getattr(chooser, "decide", None)
-        if decide is None:
-            block_size, confidence = chooser.select(state), None
-        else:
+        groups = chooser.state_groups
+        state = self.state(prefill, groups) if groups else torch.empty(0)
+        confidence = None
+        if isinstance(chooser, StepPolicy):
+            controller = chooser.start(state, sampling)
+        elif decide := getattr(chooser, "decide", None):
             block_size, confidence = decide(state)
-        return Chosen(block_size, time.perf_counter() - began, confidence)
+            controller = FixedLength(block_size)
+        else:
+            controller = FixedLength(chooser.select(state))
+        return Chosen(controller, time.perf_counter() - began, confidence)
 
     def generate(
         self,
         prompt: str | Sequence[Mapping[str, Any]] | torch.Tensor,
-        block_size: int | Selector | None = None,
+        block_size: int | Selector | StepPolicy | None = None,
         max_new_tokens: int = 128,
         sampling: Sampling = GREEDY,
         *,
@@ -364,8 +457,8 @@ class Decoder:
         Args:
             prompt: A user's message (the text to complete, if the pair reads completions), a
                 conversation of turns with `role` and `content`, or token ids, `[1, n]`.
-            block_size: A fixed size (1 is plain decoding) or a policy that chooses one. Default:
-                the drafter's own size.
+            block_size: A fixed size (1 is plain decoding), a policy that chooses one, or a policy
+                that controls every round. Default: the drafter's own size.
             max_new_tokens: Budget, the first token included.
             sampling: How tokens are chosen. Default: greedy.
             warm_up: Whether to run every shape before the clock starts.
@@ -387,7 +480,7 @@ class Decoder:
         prefill = self.prefill(ids, max_new_tokens, max(sizes), sampling)
         chosen = self.choose(prefill, chooser)
         passes = []
-        for item in self.stream(prefill, chosen.block_size):
+        for item in self.stream(prefill, chosen.controller):
             passes.append(item)
             if on_pass is not None:
                 on_pass(item)
@@ -420,8 +513,8 @@ class Decoder:
         prefill = self.prefill(ids, new_tokens + max(sizes), max(sizes), sampling)
         for size in sorted(sizes):
             # With this budget no block is shortened before the run ends.
-            emitted = 0
-            for item in self._passes(prefill, size, new_tokens + size, frozenset()):
+            emitted, budget = 0, new_tokens + size
+            for item in self._passes(prefill, FixedLength(size), budget, frozenset()):
                 emitted += len(item.tokens)
                 if emitted >= new_tokens:
                     break

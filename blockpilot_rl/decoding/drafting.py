@@ -185,6 +185,11 @@ class LeanDrafter:
     def _customization(self) -> str | None:
         return customization(self.drafter, ("blockpilot_rl.models", Qwen3MLP.__module__))
 
+    @property
+    def reads_drafts(self) -> bool:
+        """Whether each draft is based on the one before it, so that drafts are made in turn."""
+        return self.correction is not None or self.selector is not None
+
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """Embed tokens as the drafter reads them, `[...]` to `[..., hidden]`."""
         return self.drafter.embed(tokens, self._table)
@@ -341,6 +346,7 @@ class LeanDrafter:
         states: torch.Tensor,
         anchor: torch.Tensor,
         choose: Callable[[torch.Tensor, int], torch.Tensor],
+        goes_on: Callable[[], bool] | None = None,
     ) -> torch.Tensor:
         """Draft the tokens of one block, each based on the one before it if the drafter reads that.
 
@@ -349,14 +355,20 @@ class LeanDrafter:
             anchor: The token before them, `[1]`.
             choose: Chooses draft ids from the logits `[k, draft_vocab]` of consecutive masks, the
                 first of which has the given number.
+            goes_on: Called after each draft but the last, if the drafter `reads_drafts`: whether to
+                make the next one. Default: always.
 
         Returns:
-            Tokens, `[n]`.
+            Tokens, `[n]`; fewer if drafting ended early.
         """
-        if self.correction is None and self.selector is None:
+        if not self.reads_drafts:
             return self.to_target_ids(choose(self.logits(states, anchor), 0))
-        chain = self._chain(states[None], anchor, choose)
-        return self.to_target_ids(torch.cat([drafts for _, drafts in chain]))
+        made: list[torch.Tensor] = []
+        for _, drafts in self._chain(states[None], anchor, choose):
+            made.append(drafts)
+            if goes_on is not None and len(made) < len(states) and not goes_on():
+                break
+        return self.to_target_ids(torch.cat(made))
 
     def greedy_logits(self, states: torch.Tensor, anchors: torch.Tensor) -> torch.Tensor:
         """Read blocks of one size, each mask after the most probable draft of the mask before it.
@@ -368,7 +380,7 @@ class LeanDrafter:
         Returns:
             Logits over the draft vocabulary, `[blocks, n, draft_vocab]`.
         """
-        if self.correction is None and self.selector is None:
+        if not self.reads_drafts:
             return self.logits(states, anchors)
         chain = self._chain(states, anchors, lambda logits, _: greedy(logits))
         return torch.stack([logits for logits, _ in chain], dim=1)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from blockpilot_rl.decoding.control import Controller, FixedLength
 from blockpilot_rl.decoding.sampling import Sampler
 
 
@@ -32,26 +33,34 @@ class Pass:
         block_size: Tokens it verified, the anchor included (1 for prefill and plain decoding). Near
             the end of the budget it is smaller than the chosen size.
         tokens: Tokens it emitted.
-        seconds: Its time, drafting included.
+        seconds: Its time, drafting and the decisions of a controller included.
+        drafted: Length of the block that was drafted, the anchor included; 1 without drafts. It
+            exceeds `block_size` if a controller verified only a part of the drafts.
     """
 
     block_size: int
     tokens: tuple[int, ...]
     seconds: float
+    drafted: int = 1
 
 
 class Chosen(NamedTuple):
-    """The block size of one request.
+    """How one request is decoded.
 
     Attributes:
-        block_size: The block size.
+        controller: Chooses the lengths of each round; `FixedLength` for a block size.
         seconds: Time that the choice took; 0 for a fixed size.
         confidence: How sure the policy was, in 0..1; None if it does not know.
     """
 
-    block_size: int
+    controller: Controller
     seconds: float = 0.0
     confidence: float | None = None
+
+    @property
+    def block_size(self) -> int | None:
+        """The block size; None if lengths are chosen in each round."""
+        return self.controller.length if isinstance(self.controller, FixedLength) else None
 
 
 @dataclass
@@ -106,7 +115,8 @@ class Generation:
         policy_seconds: Time of the policy's choice (0 for a fixed size).
         finish_reason: `stop` or `length`.
         template: Chat-template options of the prompt; None if they are not known.
-        block_size: The block size of `Decoder.generate`, fixed or chosen; None for other callers.
+        block_size: The block size of `Decoder.generate`, fixed or chosen; None for other callers,
+            and if a controller chose lengths for each round.
         prompt_tokens: Length of the prompt; None if unknown.
         confidence: How sure the policy was, in 0..1; None for fixed sizes and for policies that do
             not know.
@@ -125,8 +135,13 @@ class Generation:
 
     @property
     def block_sizes(self) -> list[int]:
-        """Block size of each target pass, prefill (1) first."""
+        """Tokens that each target pass verified, prefill (1) first."""
         return [item.block_size for item in self.passes]
+
+    @property
+    def drafted(self) -> list[int]:
+        """Draft length of each target pass, prefill (1) first; 1 is a plain round."""
+        return [item.drafted for item in self.passes]
 
     @property
     def accepted(self) -> list[int]:

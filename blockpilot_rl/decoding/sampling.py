@@ -105,6 +105,20 @@ class Sampling:
         assert noise is not None
         return greedy(logits.float() / self.temperature + noise)
 
+    def confidence(self, logits: torch.Tensor, drafts: torch.Tensor) -> torch.Tensor:
+        """The drafter's probabilities of its drafts, at this temperature.
+
+        Args:
+            logits: The drafter's, `[n, draft_vocab]`.
+            drafts: Draft ids that `propose` chose, `[n]`.
+
+        Returns:
+            `[n]`, float16, as traces store them.
+        """
+        scores = logits.float() if self.is_greedy else logits.float() / self.temperature
+        chosen = scores.gather(1, drafts[:, None])[:, 0]
+        return (chosen - scores.logsumexp(dim=-1)).exp().half()
+
     def _warpers(self) -> LogitsProcessorList:
         """The warpers that `generate` of transformers uses."""
         warpers = LogitsProcessorList()

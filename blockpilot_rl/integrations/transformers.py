@@ -33,6 +33,7 @@ from transformers.generation.streamers import BaseStreamer
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from blockpilot_rl.decoding.calibration import Calibration
+from blockpilot_rl.decoding.control import StepPolicy
 from blockpilot_rl.decoding.decoder import Decoder, Selector, check_alike
 from blockpilot_rl.decoding.generation import Generation, Pass
 from blockpilot_rl.decoding.sampling import Sampling
@@ -68,7 +69,7 @@ class BlockPilotOutput(GenerateDecoderOnlyOutput):
 def block_pilot(
     drafter: DFlashDraftModel | Pair,
     *,
-    policy: Selector | None = None,
+    policy: Selector | StepPolicy | None = None,
     block_size: int | None = None,
     seed: int | None = None,
     draft: Literal["shared", "argmax"] = "shared",
@@ -78,7 +79,8 @@ def block_pilot(
 
     Args:
         drafter: A DFlash drafter that fits the model, or a pair whose target is the model.
-        policy: Chooses the block size of each request, such as a `BlockSizePolicy`.
+        policy: Chooses the block size of each request, such as a `BlockSizePolicy`, or controls
+            every round.
         block_size: A fixed block size instead; 1 is plain decoding. With neither, the drafter's
             own size is used.
         seed: Random seed of sampled texts, the same for every block size. Default: each call draws
@@ -113,7 +115,7 @@ class BlockPilotGeneration:
     def __init__(
         self,
         drafter: DFlashDraftModel | Pair,
-        chooser: int | Selector | None,
+        chooser: int | Selector | StepPolicy | None,
         seed: int | None,
         draft: Literal["shared", "argmax"],
         calibration: Calibration | str | Path | None = AUTO,
@@ -158,7 +160,7 @@ class BlockPilotGeneration:
         chosen = decoder.choose(prefill, chooser)
         stop = _Stop(input_ids, stopping_criteria)
         passes = list(
-            _until(decoder.stream(prefill, chosen.block_size), stop, asked.get("streamer"))
+            _until(decoder.stream(prefill, chosen.controller), stop, asked.get("streamer"))
         )
         tokens = [token for item in passes for token in item.tokens]
         emitted = torch.tensor([tokens], dtype=input_ids.dtype, device=input_ids.device)

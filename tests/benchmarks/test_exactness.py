@@ -123,16 +123,16 @@ def test_a_pass_over_a_wrong_text_is_not_rounding(files, monkeypatch, dtype):
     """Each way chooses its best, but the scores are not those of one text."""
     decoder = unstopped(files, dtype)
     ids = encode(decoder.pair, "one two")
-    step = decoder._step
+    round_of = decoder._round
 
-    def wrong(prefill, anchor, emitted, block_size, unread):
-        if block_size == 4 and emitted == 5:
+    def wrong(prefill, anchor, emitted, controller, unread):
+        if controller.length == 4 and emitted == 5:
             anchor = (anchor + 7) % 60
-        return step(prefill, anchor, emitted, block_size, unread)
+        return round_of(prefill, anchor, emitted, controller, unread)
 
     lengths = decoder.generate(ids, 4, BUDGET).accepted
     assert 5 in [sum(lengths[:n]) for n in range(len(lengths))], lengths
-    monkeypatch.setattr(decoder, "_step", wrong)
+    monkeypatch.setattr(decoder, "_round", wrong)
     found = SCRIPT.compare(decoder, ids, GREEDY, (4,), BUDGET)["divergences"]["4"]
     assert found["index"] >= 5
     assert (found["own"], found["rounding"]) == (True, False)

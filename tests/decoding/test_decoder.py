@@ -444,13 +444,13 @@ def test_the_clock_covers_drafting_and_verifying(trained, monkeypatch):
 def test_warm_up_runs_every_shape(trained, monkeypatch):
     """Even if every token is a stop token, which ends a text before any block."""
     decoder, seen = stopping(trained, *range(VOCABULARY)), []
-    step = decoder._step
+    round_of = decoder._round
 
     def watch(prefill, *arguments):
-        seen.append((arguments[2], prefill.sampler.sampling))
-        return step(prefill, *arguments)
+        seen.append((arguments[2].length, prefill.sampler.sampling))
+        return round_of(prefill, *arguments)
 
-    monkeypatch.setattr(decoder, "_step", watch)
+    monkeypatch.setattr(decoder, "_round", watch)
     for sampling in (GREEDY, Sampling(0.7, top_k=9)):
         seen.clear()
         decoder.warm_up((2, 16), sampling=sampling)
