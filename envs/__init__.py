@@ -1,8 +1,9 @@
 """Gymnasium environments of block-size control, imported as `blockpilot_rl.envs`.
 
-Importing this package registers `blockpilot_rl/BlockSize-v0`, which replays a recorded sweep, and
+Importing this package registers `blockpilot_rl/BlockSize-v0`, which replays a recorded sweep,
+`blockpilot_rl/BlockSizeStep-v0`, which decides every round on recorded traces, and
 `blockpilot_rl/BlockSizeLive-v0`, which drives the real decoder. `gymnasium.make_vec` makes the
-first as one native batch.
+first two as native batches.
 """
 
 import gymnasium
@@ -16,4 +17,9 @@ gymnasium.register(
     id="blockpilot_rl/BlockSizeLive-v0",
     entry_point="blockpilot_rl.envs.live:BlockSizeLiveEnv",
     nondeterministic=True,
+)
+gymnasium.register(
+    id="blockpilot_rl/BlockSizeStep-v0",
+    entry_point="blockpilot_rl.envs.step:BlockSizeStepEnv",
+    vector_entry_point="blockpilot_rl.envs.step_vector:BlockSizeStepVectorEnv",
 )

@@ -42,34 +42,46 @@ class Walk:
     """Requests on their way through their traces.
 
     Attributes:
+        answers: Answer of the traces that each request walks, `[rows]`.
         positions: Output token that anchors the next round of each request, `[rows]`.
     """
 
-    def __init__(self, traces: StepTraces, costs: RoundCosts) -> None:
-        """Start every request after prefill."""
-        self.traces, self.costs = traces, costs
-        self.positions = np.zeros(len(traces), dtype=np.int64)
-        # Tokens that the drafter has to read before its next draft, beyond those of one round.
-        self._unread = np.zeros(len(traces), dtype=np.int64)
-        self._has_read = np.zeros(len(traces), dtype=bool)
-        self._reached = np.zeros(len(traces), dtype=np.int64)
+    def __init__(
+        self, traces: StepTraces, costs: RoundCosts, answers: np.ndarray | None = None
+    ) -> None:
+        """Start every request after prefill.
 
-    def restart(self, rows: np.ndarray) -> None:
-        """Start some requests again."""
+        Args:
+            traces: The answers.
+            costs: Seconds of the parts of a round.
+            answers: Answer of each request; None for each answer once.
+        """
+        self.traces, self.costs = traces, costs
+        self.answers = np.arange(len(traces)) if answers is None else answers
+        count = len(self.answers)
+        self.positions = np.zeros(count, dtype=np.int64)
+        # Tokens that the drafter has to read before its next draft, beyond those of one round.
+        self._unread = np.zeros(count, dtype=np.int64)
+        self._has_read = np.zeros(count, dtype=bool)
+        self._reached = np.zeros(count, dtype=np.int64)
+
+    def restart(self, rows: np.ndarray, answers: np.ndarray) -> None:
+        """Replace some requests by new ones, which walk the given answers."""
+        self.answers[rows] = answers
         for values in (self.positions, self._unread, self._has_read, self._reached):
             values[rows] = 0
 
     def active(self) -> np.ndarray:
         """Return the numbers of the requests that have not ended."""
-        return np.flatnonzero(self.positions < self.traces.anchors)
+        return np.flatnonzero(self.positions < self.traces.anchors[self.answers])
 
     def contexts(self, rows: np.ndarray) -> np.ndarray:
         """Tokens before the anchors of some requests, `[n]`."""
-        return np.asarray(self.traces.prompt_tokens[rows] + self.positions[rows])
+        return np.asarray(self.traces.prompt_tokens[self.answers[rows]] + self.positions[rows])
 
     def shortened(self, rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Draft lengths as the decoder shortens them near the end of a budget, `[n]`."""
-        return self.traces.shortened(rows, self.positions[rows], lengths)
+        return self.traces.shortened(self.answers[rows], self.positions[rows], lengths)
 
     def confidences(self, rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """The drafter's probabilities of its drafts, 0 after the last one, `[n, longest]`.
@@ -78,10 +90,25 @@ class Walk:
             rows: The requests.
             lengths: Chosen draft lengths, before they are shortened, `[n]`.
         """
-        traces = self.traces
-        found = traces.drafts_at(rows, self.positions[rows], traces.find(lengths))
+        found = self._at(self.traces.confidences, rows, lengths)
         drafts = self.shortened(rows, lengths) - 1
         return np.where(np.arange(found.shape[1]) < drafts[:, None], found, 0.0)
+
+    def next_token(self, rows: np.ndarray) -> np.ndarray:
+        """The target's distributions that the anchors were chosen from, `[n, 3]`.
+
+        They are entropy, top-1 probability and top-2 margin; 0 if they were not traced.
+        """
+        found = self.traces.next_token
+        if found is None:
+            return np.zeros((len(rows), 3))
+        return np.asarray(found[self.answers[rows], self.positions[rows]], dtype=np.float64)
+
+    def _at(self, values: np.ndarray, rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Values of the drafts that a length would make now, `[n, longest]`."""
+        columns = np.minimum(self.traces.find(lengths), values.shape[2] - 1)
+        found = values[self.answers[rows], self.positions[rows], columns]
+        return np.asarray(found, dtype=np.float64)
 
     def advance(
         self, rows: np.ndarray, lengths: np.ndarray, verified: np.ndarray, made: np.ndarray
@@ -95,10 +122,11 @@ class Walk:
             made: Drafts that were made, `[n]`; fewer than the length has if drafting ended early.
         """
         traces, costs, at = self.traces, self.costs, self.positions[rows]
-        sampled, contexts = traces.sampled[rows], self.contexts(rows)
+        answers, contexts = self.answers[rows], self.contexts(rows)
+        sampled = traces.sampled[answers]
         drafted = self.shortened(rows, lengths)
         drafts = drafted > 1
-        accepted = np.minimum(traces.accepted[rows, at, traces.find(lengths)], verified)
+        accepted = np.minimum(traces.accepted[answers, at, traces.find(lengths)], verified)
         seconds = costs.draft_seconds(drafted, contexts, sampled)
         seconds += costs.verify_seconds(verified, contexts, sampled)
         seconds -= costs.chain * (drafted - 1 - made)
@@ -112,7 +140,7 @@ class Walk:
     def _reading(self, rows: np.ndarray) -> np.ndarray:
         """Seconds that the drafter takes to read what plain rounds and the prompt have left."""
         offset, slope = self.costs.read
-        prompt = offset + slope * self.traces.prompt_tokens[rows]
+        prompt = offset + slope * self.traces.prompt_tokens[self.answers[rows]]
         return np.asarray(np.where(self._has_read[rows], 0.0, prompt) + slope * self._unread[rows])
 
     def _reach(self, rows: np.ndarray, ends: np.ndarray) -> np.ndarray:
@@ -174,6 +202,8 @@ def simulate(
 
 def play_round(walk: Walk, controller: BatchController, rows: np.ndarray) -> Round:
     """Let a controller decide one round of some requests, and decode it."""
+    if controller.reads_target:
+        controller.read_target(rows, walk.next_token(rows))
     lengths = controller.draft_lengths(rows, walk.contexts(rows))
     drafted = walk.shortened(rows, lengths)
     made = drafted - 1

@@ -31,6 +31,8 @@ class StepTraces:
         sampled: Whether an answer has a temperature above 0, `[rows]`.
         budgets: Budget of each text, near whose end blocks are shorter; a large number if all are
             whole, `[rows]`.
+        next_token: Entropy, top-1 probability and top-2 margin of the target's distribution that
+            each output token was chosen from, `[rows, anchors, 3]`; None if they were not traced.
     """
 
     block_sizes: tuple[int, ...]
@@ -40,6 +42,7 @@ class StepTraces:
     prompt_tokens: np.ndarray
     sampled: np.ndarray
     budgets: np.ndarray
+    next_token: np.ndarray | None = None
 
     @classmethod
     def pad(
@@ -93,6 +96,7 @@ class StepTraces:
             self.prompt_tokens[rows],
             self.sampled[rows],
             self.budgets[rows],
+            None if self.next_token is None else self.next_token[rows],
         )
 
     @cached_property
@@ -126,17 +130,6 @@ class StepTraces:
                 f"a draft length of {wrong} was not traced; the traces have {self.block_sizes}"
             )
         return np.asarray(found)
-
-    def drafts_at(self, rows: np.ndarray, positions: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """The drafter's probabilities of its drafts, `[n, drafts]`.
-
-        Args:
-            rows: Answers, `[n]`.
-            positions: Output tokens that anchor the drafts, `[n]`.
-            columns: Columns of the draft lengths, `[n]`.
-        """
-        last = self.confidences.shape[2] - 1
-        return np.asarray(self.confidences[rows, positions, np.minimum(columns, last)])
 
 
 def acceptance_rate(traces: StepTraces) -> float:

@@ -9,56 +9,21 @@ from typing import Any, Literal
 
 import numpy as np
 
-from blockpilot_rl.control.simulate import Simulated, simulate
-from blockpilot_rl.control.traces import StepTraces
-from blockpilot_rl.decoding.round_costs import RoundCosts
+from blockpilot_rl.control.requests import TracedRequests
 from blockpilot_rl.policies.rules import (
     EntropyRule,
     FixedRule,
     PrefixRule,
     RateRule,
     Rule,
-    Start,
 )
 
 Criterion = Literal["mean", "total"]
 """What is tuned: mean speedup over requests, or speedup in total time."""
 
 
-@dataclass(frozen=True, eq=False)
-class Requests:
-    """Traced requests with what a controller knows after prefill, and their costs.
-
-    Attributes:
-        traces: Their traces.
-        rates: Acceptance rate that a prior expects of each, `[rows]`.
-        costs: Seconds of the parts of a round.
-    """
-
-    traces: StepTraces
-    rates: np.ndarray
-    costs: RoundCosts
-
-    def start(self) -> Start:
-        """Return what a rule needs to begin."""
-        traces = self.traces
-        return Start(self.rates, traces.sampled, traces.block_sizes, self.costs)
-
-    def simulate(self, rule: Rule, *, record: bool = False) -> Simulated:
-        """Decode all requests with a rule."""
-        return simulate(self.traces, rule.begin(self.start()), self.costs, record=record)
-
-    def seconds(self, rule: Rule) -> np.ndarray:
-        """Decode time of every request under a rule, `[rows]`."""
-        return self.simulate(rule).seconds
-
-    def priced(self, costs: RoundCosts) -> Requests:
-        """Return the same requests on another device."""
-        return Requests(self.traces, self.rates, costs)
-
-
 def tune(
-    rules: Iterable[Rule], requests: Requests, criterion: Criterion = "mean"
+    rules: Iterable[Rule], requests: TracedRequests, criterion: Criterion = "mean"
 ) -> tuple[Rule, float]:
     """Find the fastest rule on training requests.
 
@@ -70,10 +35,15 @@ def tune(
     Returns:
         The rule and its speedup over plain decoding.
     """
-    plain = requests.seconds(FixedRule(1))
+    plain = plain_seconds(requests)
     found = [(speedup(plain, requests.seconds(rule), criterion), rule) for rule in rules]
     best, rule = max(found, key=lambda item: item[0])
     return rule, best
+
+
+def plain_seconds(requests: TracedRequests) -> np.ndarray:
+    """Seconds of plain decoding of every request, `[rows]`."""
+    return requests.seconds(FixedRule(1))
 
 
 def speedup(plain: np.ndarray, seconds: np.ndarray, criterion: Criterion) -> float:

@@ -27,6 +27,18 @@ class Controller(Protocol):
     def stops_early(self) -> bool:
         """Whether `keeps_drafting` can end a draft early."""
 
+    @property
+    def reads_target(self) -> bool:
+        """Whether `read_target` reads the target's distribution, which takes time to compute."""
+
+    def read_target(self, next_token: Sequence[float]) -> None:
+        """Read the distribution that the anchor was chosen from, before `draft_length`.
+
+        Args:
+            next_token: Entropy in nats, top-1 probability and top-2 margin of the target at
+                temperature 1.
+        """
+
     def draft_length(self, context: int) -> int:
         """Choose the length to draft, 1 for a plain round.
 
@@ -74,6 +86,13 @@ class BatchController(Protocol):
     @property
     def stops_early(self) -> bool:
         """Whether `keeps_drafting` can end a draft early."""
+
+    @property
+    def reads_target(self) -> bool:
+        """Whether `read_target` reads the target's distribution."""
+
+    def read_target(self, rows: np.ndarray, next_token: np.ndarray) -> None:
+        """Read the distributions that the anchors were chosen from, `[n, 3]`."""
 
     def draft_lengths(self, rows: np.ndarray, contexts: np.ndarray) -> np.ndarray:
         """Choose the lengths to draft after `contexts` tokens, `[n]`."""
@@ -134,10 +153,14 @@ class FixedLength:
 
     reads_confidences = False
     stops_early = False
+    reads_target = False
 
     def __init__(self, length: int) -> None:
         """Keep the length, 1 for plain decoding."""
         self.length = length
+
+    def read_target(self, next_token: Sequence[float]) -> None:
+        """Ignore the distribution."""
 
     def draft_length(self, context: int) -> int:
         """Return the length."""
@@ -165,6 +188,11 @@ class OneRequest:
         self._drafts = 0
         self.reads_confidences = batch.reads_confidences
         self.stops_early = batch.stops_early
+        self.reads_target = batch.reads_target
+
+    def read_target(self, next_token: Sequence[float]) -> None:
+        """Read the distribution that the anchor was chosen from."""
+        self._batch.read_target(self._rows, np.array([next_token]))
 
     def draft_length(self, context: int) -> int:
         """Choose the length to draft."""

@@ -21,7 +21,12 @@ from blockpilot_rl.decoding.drafting import LeanDrafter
 from blockpilot_rl.decoding.forward import TargetForward, logits_of, target_forward
 from blockpilot_rl.decoding.generation import Chosen, Generation, Pass, Prefill, shortened
 from blockpilot_rl.decoding.sampling import GREEDY, Sampler, Sampling
-from blockpilot_rl.decoding.state import StateLayout, compute_state, state_layout
+from blockpilot_rl.decoding.state import (
+    StateLayout,
+    compute_state,
+    next_token_features,
+    state_layout,
+)
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import Pair
 
@@ -275,6 +280,9 @@ class Decoder:
         # Features of accepted tokens that the drafter has not read yet.
         unread = [] if prefill.drafter_read else [prefill.features]
         anchor, emitted = prefill.first_token, 1
+        if controller.reads_target:
+            with torch.inference_mode():
+                controller.read_target(next_token_features(prefill.logits).tolist())
         while emitted < budget and anchor not in stops:
             if prefill.stream is not mine:
                 raise BlockPilotError(
@@ -325,11 +333,14 @@ class Decoder:
             verified = max(1, min(controller.verify_length(confidences), len(drafts) + 1))
             block = torch.cat([block, drafts[None, : verified - 1]], dim=1)
         hidden = self.target(block, prefill.cache)
-        choice = prefill.sampler.choose(logits_of(self.target, hidden)[0], position)
+        logits = logits_of(self.target, hidden)[0]
+        choice = prefill.sampler.choose(logits, position)
         tokens, chosen = torch.stack([block[0], choice]).tolist()
         accepted = 0
         while accepted < len(tokens) - 1 and tokens[accepted + 1] == chosen[accepted]:
             accepted += 1
+        if controller.reads_target:
+            controller.read_target(next_token_features(logits[accepted]).tolist())
         return _Round(
             chosen[: accepted + 1], hidden.features[:, : accepted + 1], length, len(tokens)
         )

@@ -8,8 +8,8 @@ from itertools import product
 import numpy as np
 
 from blockpilot_rl.control.oracle import oracle_seconds
+from blockpilot_rl.control.requests import TracedRequests
 from blockpilot_rl.control.traces import StepTraces, acceptance_rate
-from blockpilot_rl.control.tuning import Requests as TracedRequests
 from blockpilot_rl.control.tuning import tune
 from blockpilot_rl.decoding.latency import LatencyProfile
 from blockpilot_rl.decoding.round_costs import RoundCosts
@@ -37,9 +37,7 @@ def measure_steps(
         The result, and the seconds of every rule on the test rows.
     """
     costs, rate = RoundCosts.from_profile(profile), acceptance_rate(train)
-    known, unseen = (
-        TracedRequests(traces, np.full(len(traces), rate), costs) for traces in (train, test)
-    )
+    known, unseen = (TracedRequests.alike(traces, rate, costs) for traces in (train, test))
     rules, seconds = {}, {}
     for name, candidates, settings in _rules(test.block_sizes[-1]):
         rule, _ = tune(candidates, known)

@@ -48,6 +48,10 @@ class WholeBlocks:
 
     reads_confidences = False
     stops_early = False
+    reads_target = False
+
+    def read_target(self, rows: np.ndarray, next_token: np.ndarray) -> None:
+        """Ignore the target's distributions."""
 
     def keeps_drafting(self, rows: np.ndarray, confidences: np.ndarray) -> np.ndarray:
         """Draft the whole block."""
@@ -135,12 +139,12 @@ class ConfidentPrefix(FixedLengths):
         return confident_lengths(confidences, self._threshold)
 
 
-def confident_lengths(confidences: np.ndarray, threshold: float) -> np.ndarray:
+def confident_lengths(confidences: np.ndarray, threshold: float | np.ndarray) -> np.ndarray:
     """Verify lengths of the drafts whose cumulative probability is at least a threshold.
 
     Args:
         confidences: `[n, drafts]`.
-        threshold: 0 gives the longest length.
+        threshold: One for all, or one for each row, `[n, 1]`. 0 gives the longest length.
     """
     return np.asarray(1 + (confidences.cumprod(axis=1) >= threshold).sum(axis=1))
 

@@ -3,16 +3,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from blockpilot_rl.control.requests import TracedRequests
 from blockpilot_rl.control.traces import acceptance_rate
-from blockpilot_rl.control.tuning import Requests, baselines, speedup, tune
+from blockpilot_rl.control.tuning import baselines, speedup, tune
 from blockpilot_rl.decoding.replay import Trace
 from blockpilot_rl.policies.rules import FixedRule
 from tests.control.traced import COSTS, SIZES, padded, some_traces
 
 
-def requests(seed: int = 0) -> Requests:
+def requests(seed: int = 0) -> TracedRequests:
     traces = some_traces(rows=20, seed=seed)
-    return Requests(traces, np.full(len(traces), 0.6), COSTS)
+    return TracedRequests.alike(traces, 0.6, COSTS)
 
 
 @pytest.mark.parametrize("criterion", ["mean", "total"])

@@ -101,7 +101,7 @@ def test_rounds_are_those_of_the_simulator(any_pair, sampling, stops_early):
         simulated = simulate(traces, Adversary(seed, stops_early), COSTS, record=True)
         assert rounds_of(found) == simulated.of(0)
         accepted |= set(found.accepted)
-    assert len(accepted) > 1
+    assert len(accepted) > 1 or sampling.draft == "argmax"
 
 
 def traced(decoder, text, sampling) -> StepTraces:

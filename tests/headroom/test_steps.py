@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from blockpilot_rl.control.requests import TracedRequests
 from blockpilot_rl.control.traces import acceptance_rate
-from blockpilot_rl.control.tuning import Requests as TracedRequests
 from blockpilot_rl.evaluation.measure import Requests
 from blockpilot_rl.headroom.steps import measure_steps
 from blockpilot_rl.policies.rules import FixedRule, PrefixRule, RateRule
@@ -12,8 +12,7 @@ from tests.control.traced import COSTS, PROFILE, SIZES, some_traces
 
 def test_rules_are_tuned_on_training_traces_and_measured_on_test_traces():
     train, test = some_traces(rows=30, seed=1), some_traces(rows=30, seed=2)
-    rate = np.full(30, acceptance_rate(train))
-    unseen = TracedRequests(test, rate, COSTS)
+    unseen = TracedRequests.alike(test, acceptance_rate(train), COSTS)
     seconds = np.array([unseen.seconds(FixedRule(size)) for size in SIZES])
     requests = Requests(
         plain=seconds[0],
