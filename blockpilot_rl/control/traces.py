@@ -23,9 +23,9 @@ class StepTraces:
         accepted: Tokens that a round emits that is anchored at each output token and drafts and
             verifies each length, clipped to the end of the text, `[rows, anchors, lengths]`; 0 in
             the padding.
-        confidences: The drafter's probabilities of its drafts, `[rows, anchors, lengths, drafts]`,
-            or `[rows, anchors, 1, drafts]` if they are those of the longest draft for every length;
-            0 in the padding.
+        confidences: The drafter's probabilities of its drafts at the temperature of the text,
+            `[rows, anchors, lengths, drafts]`, or `[rows, anchors, 1, drafts]` if they are those of
+            the longest draft for every length; 0 in the padding.
         anchors: Number of output tokens that can be anchors (all but the last), `[rows]`.
         prompt_tokens: Length of each prompt, `[rows]`.
         sampled: Whether an answer has a temperature above 0, `[rows]`.
@@ -63,15 +63,19 @@ class StepTraces:
         anchors = np.array([len(trace.accepted) for trace in traces])
         shape = (len(traces), int(anchors.max(initial=0)))
         drafts = block_sizes[-1] - 1
-        accepted = np.zeros((*shape, len(block_sizes)), np.int16)
         extended = all(trace.is_extended for trace in traces)
         chains = draft_columns(block_sizes) if extended else [slice(-drafts, None)]
-        confidences = np.zeros((*shape, len(chains), drafts), np.float32)
+        accepted = np.zeros((*shape, len(block_sizes)), np.int16)
+        confidences = np.zeros((*shape, len(chains), drafts), np.float16)
+        next_token = np.zeros((*shape, 3), np.float16) if extended else None
         for row, (trace, steps) in enumerate(zip(traces, anchors, strict=True)):
             accepted[row, :steps] = trace.accepted
+            proposed = trace.confidences if trace.proposed is None else trace.proposed
             for column, own in enumerate(chains):
-                chain = trace.confidences[:, own]
+                chain = proposed[:, own]
                 confidences[row, :steps, column, : chain.shape[1]] = chain
+            if next_token is not None and trace.next_token is not None:
+                next_token[row, :steps] = trace.next_token[:-1]
         return cls(
             block_sizes,
             accepted,
@@ -79,7 +83,8 @@ class StepTraces:
             anchors,
             np.asarray(prompt_tokens),
             np.asarray(sampled),
-            np.array([getattr(trace, "max_new_tokens", None) or _NO_BUDGET for trace in traces]),
+            np.array([trace.max_new_tokens or _NO_BUDGET for trace in traces]),
+            next_token,
         )
 
     def __len__(self) -> int:

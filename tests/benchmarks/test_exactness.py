@@ -125,10 +125,10 @@ def test_a_pass_over_a_wrong_text_is_not_rounding(files, monkeypatch, dtype):
     ids = encode(decoder.pair, "one two")
     round_of = decoder._round
 
-    def wrong(prefill, anchor, emitted, controller, unread):
+    def wrong(prefill, anchor, emitted, left, controller, unread):
         if controller.length == 4 and emitted == 5:
             anchor = (anchor + 7) % 60
-        return round_of(prefill, anchor, emitted, controller, unread)
+        return round_of(prefill, anchor, emitted, left, controller, unread)
 
     lengths = decoder.generate(ids, 4, BUDGET).accepted
     assert 5 in [sum(lengths[:n]) for n in range(len(lengths))], lengths

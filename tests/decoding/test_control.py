@@ -16,7 +16,7 @@ from blockpilot_rl.decoding.replay import trace
 from blockpilot_rl.decoding.round_costs import RoundCosts
 from blockpilot_rl.decoding.sampling import GREEDY, Sampling
 from blockpilot_rl.errors import BlockPilotError
-from blockpilot_rl.policies.rules import PrefixRule, RateRule, Start, WholeBlocks
+from blockpilot_rl.policies.rules import EntropyRule, PrefixRule, RateRule, Start, WholeBlocks
 from tests.control.traced import PROFILE
 from tests.tiny_pair import PROMPTS, encode
 
@@ -42,7 +42,6 @@ class Adversary(WholeBlocks):
         return np.array([1 if plain else self._generator.choice(self._arms)])
 
     def keeps_drafting(self, rows, confidences):
-        self.confidences.append(confidences[0])
         return self._generator.uniform(size=1) < 0.7
 
     def verify_lengths(self, rows, confidences, drafts):
@@ -104,6 +103,30 @@ def test_rounds_are_those_of_the_simulator(any_pair, sampling, stops_early):
     assert len(accepted) > 1 or sampling.draft == "argmax"
 
 
+@pytest.mark.parametrize(
+    "rule",
+    [
+        RateRule(threshold=0.1),
+        RateRule(prior_weight=1.0, threshold=0.3, plain_memory=0.5),
+        PrefixRule(16, 0.2),
+        PrefixRule(8, 0.2, stops_early=True),
+        EntropyRule(8),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("sampling", SAMPLINGS[:2], ids=str)
+def test_rules_decide_in_the_decoder_as_in_the_simulator(any_pair, sampling, rule):
+    """From the confidences of the drafts that were proposed, at every draft length."""
+    decoder = Decoder(any_pair)
+    for text in PROMPTS[:2]:
+        warm = np.array([sampling.temperature > 0])
+        start = Start(np.array([0.7]), warm, ARMS, COSTS)
+        found = controlled(decoder, text, sampling, rule.begin(start))
+        traces = traced(decoder, text, sampling)
+        simulated = simulate(traces, rule.begin(start), COSTS, record=True)
+        assert rounds_of(found) == simulated.of(0)
+
+
 def traced(decoder, text, sampling) -> StepTraces:
     ids = encode(decoder.pair, text)[0]
     stops = decoder.pair.stop_token_ids
@@ -157,17 +180,10 @@ def test_confidences_are_the_probabilities_of_the_drafts(any_pair, temperature, 
 
     decoder.drafter.propose = watch
     controlled(decoder, PROMPTS[1], sampling, batch)
-    longest = {}
-    for confidences in batch.confidences:
-        match = [
-            index
-            for index, expected in enumerate(seen)
-            if len(expected) >= len(confidences)
-            and np.allclose(confidences, expected[: len(confidences)], atol=1e-3)
-        ]
-        assert match
-        longest[match[0]] = max(longest.get(match[0], 0), len(confidences))
-    assert len(longest) == len(seen)
+    assert len(seen) == len(batch.confidences) > 3
+    for confidences, expected in zip(batch.confidences, seen, strict=True):
+        np.testing.assert_allclose(confidences, expected[: len(confidences)], atol=1e-3)
+        assert stops_early or len(confidences) == len(expected)
 
 
 @pytest.mark.parametrize("length", [0, -3, 9, 400])
@@ -218,7 +234,34 @@ def test_a_policy_controls_every_round_of_generate(any_pair, rule):
 
 
 @pytest.mark.parametrize("size", [1, 4, 8])
-def test_a_fixed_size_drafts_and_verifies_it_in_every_round(any_pair, size):
+def test_a_fixed_size_drafts_and_verifies_it_until_the_budget_ends(any_pair, size):
     found = Decoder(any_pair).generate("hello there", size, BUDGET)
-    assert found.drafted[1:] == found.block_sizes[1:] == [size] * (len(found.passes) - 1)
+    assert found.drafted[1:] == found.block_sizes[1:]
     assert found.block_size == size
+    emitted = 1
+    for drafted, _, accepted in rounds_of(found):
+        assert drafted == min(size, BUDGET - emitted + 1)
+        emitted += accepted
+
+
+def test_the_controller_reads_the_distributions_of_the_anchors(any_pair):
+    """Entropy, top-1 probability and margin that the trace holds for the same tokens."""
+
+    class Reading(Adversary):
+        reads_target = True
+
+        def __init__(self) -> None:
+            super().__init__(3, False)
+            self.read: list[np.ndarray] = []
+
+        def read_target(self, rows, next_token):
+            self.read.append(next_token[0])
+
+    for sampling in SAMPLINGS[:2]:
+        decoder, batch, again = Decoder(any_pair), Reading(), Reading()
+        found = controlled(decoder, PROMPTS[1], sampling, batch)
+        traces = traced(decoder, PROMPTS[1], sampling)
+        simulate(traces, again, COSTS)
+        # The decoder also reads the distribution of the last token, which anchors nothing.
+        assert len(again.read) == len(found.passes) - 1 == len(batch.read) - 1
+        np.testing.assert_allclose(batch.read[:-1], again.read, rtol=2e-3, atol=1e-3)

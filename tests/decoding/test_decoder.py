@@ -447,7 +447,7 @@ def test_warm_up_runs_every_shape(trained, monkeypatch):
     round_of = decoder._round
 
     def watch(prefill, *arguments):
-        seen.append((arguments[2].length, prefill.sampler.sampling))
+        seen.append((arguments[3].length, prefill.sampler.sampling))
         return round_of(prefill, *arguments)
 
     monkeypatch.setattr(decoder, "_round", watch)
