@@ -20,6 +20,7 @@ from blockpilot_rl.decoding.control import Controller, FixedLength, StepPolicy
 from blockpilot_rl.decoding.drafting import LeanDrafter
 from blockpilot_rl.decoding.forward import TargetForward, logits_of, target_forward
 from blockpilot_rl.decoding.generation import Chosen, Generation, Pass, Prefill, shortened
+from blockpilot_rl.decoding.replay import decode_probabilities, encode_probabilities
 from blockpilot_rl.decoding.sampling import GREEDY, Sampler, Sampling
 from blockpilot_rl.decoding.state import (
     StateLayout,
@@ -389,7 +390,9 @@ class Decoder:
         def read_confidences() -> None:
             logits, drafts = (torch.cat(part) for part in zip(*made, strict=True))
             made.clear()
-            confidences.extend(sampler.sampling.confidence(logits, drafts).tolist())
+            exact = sampler.sampling.confidence(logits, drafts).cpu().numpy()
+            # Rounded as in traces, so that a controller decides as it does in the simulator.
+            confidences.extend(decode_probabilities(encode_probabilities(exact)).tolist())
 
         def goes_on() -> bool:
             read_confidences()

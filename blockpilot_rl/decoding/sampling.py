@@ -113,11 +113,11 @@ class Sampling:
             drafts: Draft ids that `propose` chose, `[n]`.
 
         Returns:
-            `[n]`, float16, as traces store them.
+            `[n]`, float32.
         """
         scores = logits.float() if self.is_greedy else logits.float() / self.temperature
         chosen = scores.gather(1, drafts[:, None])[:, 0]
-        return (chosen - scores.logsumexp(dim=-1)).exp().half()
+        return (chosen - scores.logsumexp(dim=-1)).exp()
 
     def _warpers(self) -> LogitsProcessorList:
         """The warpers that `generate` of transformers uses."""

@@ -182,7 +182,7 @@ def test_confidences_are_the_probabilities_of_the_drafts(any_pair, temperature, 
     controlled(decoder, PROMPTS[1], sampling, batch)
     assert len(seen) == len(batch.confidences) > 3
     for confidences, expected in zip(batch.confidences, seen, strict=True):
-        np.testing.assert_allclose(confidences, expected[: len(confidences)], atol=1e-3)
+        np.testing.assert_allclose(confidences, expected[: len(confidences)], rtol=0.04, atol=1e-4)
         assert stops_early or len(confidences) == len(expected)
 
 
