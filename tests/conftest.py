@@ -66,7 +66,9 @@ def warmed(monkeypatch):
         warm.update(way(self, size, sampling) for size in (1, self.pair.block_size, *block_sizes))
 
     def decoding(self, prefill, block_size, *budget):
-        decodes.append(way(self, block_size, prefill.sampler.sampling) in warm)
+        # A controller of one length is a block size.
+        size = getattr(block_size, "length", block_size)
+        decodes.append(way(self, size, prefill.sampler.sampling) in warm)
         return stream(self, prefill, block_size, *budget)
 
     monkeypatch.setattr(Decoder, "warm_up", warming)

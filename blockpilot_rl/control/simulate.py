@@ -227,7 +227,7 @@ def _made(
     controller: BatchController, rows: np.ndarray, confidences: np.ndarray, drafts: np.ndarray
 ) -> np.ndarray:
     """Count the drafts that are made before drafting ends, `[n]`."""
-    made = np.minimum(drafts, 1)
+    made: np.ndarray = np.minimum(drafts, 1)
     going = np.flatnonzero(drafts > 1)
     while len(going):
         so_far = int(made[going[0]])

@@ -56,7 +56,7 @@ class RoundCosts:
     @property
     def longest(self) -> int:
         """Longest length that has a price."""
-        return self.draft.shape[1] - 1
+        return int(self.draft.shape[1]) - 1
 
     def with_chain(self, chain: float) -> RoundCosts:
         """Return the costs with another price of a draft that is not made."""

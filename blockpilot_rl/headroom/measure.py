@@ -338,7 +338,6 @@ def _steps(
             [traces[int(row)] for row in rows],
             table.rows["prompt_tokens"].to_numpy()[rows],
             table.temperatures[rows] > 0,
-            table.metadata.budget,
         )
         for rows in by_split.values()
     )

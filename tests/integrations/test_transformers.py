@@ -124,15 +124,47 @@ def test_the_policy_is_asked_and_its_size_is_used(trained):
         policy = chooser(trained, favourite=favourite)
         output = record(trained, block_pilot(trained.drafter, policy=policy))
         own = Decoder(trained).generate(encode(trained, "a b c d"), size, BUDGET)
-        assert set(output.generation.block_sizes[1:]) == {size}
+        assert max(output.generation.block_sizes) == size
         assert output.generation.accepted == own.accepted
         assert output.generation.policy_seconds > 0
         assert torch.equal(output.sequences, generate(trained))
 
 
+def test_a_policy_controls_every_round(trained):
+    """The text is that of plain decoding, and the record holds the lengths of each round."""
+
+    class Alternating:
+        arms, state_groups = (1, 4, 8), ()
+        reads_confidences = stops_early = reads_target = False
+
+        def check_pair(self, fingerprint, template):
+            pass
+
+        def check_request(self, temperature, prompt_tokens):
+            pass
+
+        def start(self, state, sampling):
+            self.lengths = [1, 8, 4] * BUDGET
+            return self
+
+        def draft_length(self, context):
+            return self.lengths.pop(0)
+
+        def verify_length(self, confidences):
+            return 3
+
+        def observe(self, drafted, verified, accepted):
+            pass
+
+    output = record(trained, block_pilot(trained.drafter, policy=Alternating()))
+    assert output.generation.drafted[1:7] == [1, 8, 4, 1, 8, 4]
+    assert output.generation.block_sizes[1:7] == [1, 3, 3, 1, 3, 3]
+    assert torch.equal(output.sequences, generate(trained))
+
+
 def test_without_a_choice_the_drafters_own_size_is_used(trained):
     output = record(trained, block_pilot(trained))
-    assert set(output.generation.block_sizes[1:]) == {8}
+    assert max(output.generation.block_sizes) == 8
     assert output.generation.finish_reason == "length"
     assert output.generation.policy_seconds == 0.0
 
