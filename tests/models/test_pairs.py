@@ -13,6 +13,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, BloomConfig, BloomForCausalLM
 
 from blockpilot_rl.errors import BlockPilotError
+from blockpilot_rl.models.default_target import convert_gguf
 from blockpilot_rl.models.pairs import load_pair, parse_dtype
 from tests.tiny_pair import MASK, STOP, encode, tiny_drafter, tiny_pair, tiny_target, variant
 
@@ -157,6 +158,22 @@ def test_a_gguf_file_is_a_target(tiny, tmp_path, monkeypatch):
     assert pair.tokenizer.convert_ids_to_tokens([5, 6]) == ["t5", "t6"]
     monkeypatch.setattr("blockpilot_rl.models.default_target.convert_gguf", None)
     assert load_pair(file, tiny[1], "bfloat16").fingerprint == pair.fingerprint
+
+
+def test_a_gguf_file_is_parsed_once(tmp_path, monkeypatch):
+    """Parsing the names of 262k tokens takes a minute."""
+    file = write_gguf(tmp_path / "Tiny.gguf", tiny_target())
+    parsed, original = [], gguf.GGUFReader
+    build = original._build_fields
+    monkeypatch.setattr(
+        original, "_build_fields", lambda self, *given: parsed.append(1) or build(self, *given)
+    )
+    convert_gguf(file, tmp_path / "target")
+    assert (len(parsed), gguf.GGUFReader) == (1, original)
+    file.write_bytes(b"GGUF nonsense")
+    with pytest.raises(BlockPilotError, match="as a GGUF model"):
+        convert_gguf(file, tmp_path / "other")
+    assert gguf.GGUFReader is original
 
 
 def write_gguf(path, model):
