@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -134,15 +135,16 @@ def _parsed_once() -> Iterator[None]:
     class Reader(gguf.GGUFReader):
         def _build_fields(self, *arguments: int) -> int:
             # Slices of a memory map take several times as long as those of an array.
-            self.data = np.asarray(self.data)
+            self.data = np.asarray(self.data)  # type: ignore[assignment]  # declared a memory map
             return super()._build_fields(*arguments)
 
-    original = gguf.GGUFReader
-    gguf.GGUFReader = lru_cache(maxsize=1)(Reader)
+    library: Any = gguf
+    original = library.GGUFReader
+    library.GGUFReader = lru_cache(maxsize=1)(Reader)
     try:
         yield
     finally:
-        gguf.GGUFReader = original
+        library.GGUFReader = original
 
 
 def _without_quantisation(model: PreTrainedModel) -> PreTrainedModel:

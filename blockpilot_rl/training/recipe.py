@@ -226,9 +226,8 @@ class Trainer:
         drafter_config: Any = drafter.config
         target = target_forward(pair.target, list(drafter_config.target_layer_ids))
         tokens = torch.arange(target.vocab_size, device=self.device)
-        table = target.model.get_input_embeddings().weight.detach()
-        self.embedding: torch.Tensor = drafter.embed(tokens, table).float()
-        self.mask_embedding = self.embedding[drafter.config.mask_token_id]
+        self.table: torch.Tensor = target.model.get_input_embeddings().weight.detach()
+        self.mask_embedding = self.embed(tokens[drafter.config.mask_token_id])
         ids = drafter.draft_token_ids
         self.head = (target.head if ids is None else target.head[ids]).bfloat16()
         label_of = torch.full((len(tokens) + 1,), -100)
@@ -248,6 +247,10 @@ class Trainer:
         distance = torch.arange(config.block_size - 1, device=self.device)
         self.position_weight = torch.exp(-distance / config.gamma)
         self.optimizers = _optimizers(self.drafter, config)
+
+    def embed(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Embed tokens as the drafter reads them, `[...]` to `[..., hidden]`, in float32."""
+        return self.drafter.embed(tokens, self.table).float()
 
     def learning_rate(self, step: int) -> float:
         """Learning rate of a step: linear warm-up, then cosine decay to zero."""
@@ -283,7 +286,7 @@ class Trainer:
         rows, blocks = batch.anchors.shape
         size = batch.labels.shape[2] + 1
         noise = self.mask_embedding.repeat(rows, blocks, size, 1)
-        noise[:, :, 0] = self.embedding[batch.anchors]
+        noise[:, :, 0] = self.embed(batch.anchors)
         output = self.drafter(
             noise_embeds=noise.flatten(1, 2),
             context_hidden_states=batch.features.float() * self.feature_scale,
@@ -293,7 +296,7 @@ class Trainer:
         hidden: torch.Tensor = output.last_hidden_state.view(rows, blocks, size, -1)[:, :, 1:]
         if self.drafter.correction is None:
             return hidden
-        corrected: torch.Tensor = self.drafter.correction(hidden, self.embedding[batch.before])
+        corrected: torch.Tensor = self.drafter.correction(hidden, self.embed(batch.before))
         return corrected
 
     def loss(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:

@@ -137,8 +137,9 @@ def test_embeddings_and_teacher_are_what_decoding_reads(pair, texts):
     trainer = new_trainer(pair, texts, dataclasses.replace(FEW, draft_vocab_size=20))
     target, ids = target_forward(gemma, [0, 2]), trainer.drafter.draft_token_ids
     tokens = torch.arange(VOCABULARY)
-    torch.testing.assert_close(trainer.embedding, target.embed(tokens[None])[0])
-    assert trainer.embedding.norm() > 2 * gemma.get_input_embeddings().weight.norm()
+    embedded = trainer.embed(tokens)
+    torch.testing.assert_close(embedded, target.embed(tokens[None])[0])
+    assert embedded.norm() > 2 * gemma.get_input_embeddings().weight.norm()
     answer, example = texts[0], trainer.examples[0]
     n = len(answer.prompt_ids)
     expected = torch.softmax(target.logits(answer.last[n:])[:, ids], dim=-1).amax(-1)
