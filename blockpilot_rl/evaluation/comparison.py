@@ -12,12 +12,13 @@ from blockpilot_rl.evaluation.judge import Judge, decide
 from blockpilot_rl.evaluation.measure import SOURCE, group_masks
 from blockpilot_rl.evaluation.off_policy import check_off_policy
 from blockpilot_rl.evaluation.oracle import crossfit_oracle, half_oracle
+from blockpilot_rl.evaluation.pooling import FamilyRule
 from blockpilot_rl.evaluation.results import ALL_PROMPTS, Comparison, SourceResult
 from blockpilot_rl.sweeps.table import Sweep
 
 
 def compare_choices(
-    judge: Judge, choices: Mapping[str, Choices], split: dict[str, Any], family_margin: float
+    judge: Judge, choices: Mapping[str, Choices], split: dict[str, Any], rule: FamilyRule
 ) -> Comparison:
     """Compare choices on the judge's rows with its fixed sizes, random sizes and the oracle.
 
@@ -25,15 +26,14 @@ def compare_choices(
         judge: Judges against one best fixed size for all rows.
         choices: Choices of each agent.
         split: Description of the rows, of `describe_splits`.
-        family_margin: Loss against the best fixed size in a single family, as a fraction, up to
-            which an agent may be shipped.
+        rule: When a family loses too much for an agent to be shipped.
     """
     test, fixed = judge.test, int(judge.best_fixed)
     resampling: dict[str, Any] = {"confidence": judge.confidence, "seed": judge.seed}
     agents = {name: judge.outcome(chosen) for name, chosen in choices.items()}
-    families = {name: judge.families(chosen, family_margin) for name, chosen in choices.items()}
+    families = {name: judge.families(chosen, rule) for name, chosen in choices.items()}
     default = test.metadata.default_block_size
-    verdict = decide(judge, test.arms[fixed], choices, families, family_margin)
+    verdict = decide(judge, test.arms[fixed], choices, families, rule)
     best = verdict.best_agent
     return Comparison(
         split=split,
@@ -50,7 +50,7 @@ def compare_choices(
         speedups=_speedups(test),
         verdict=verdict,
         families=families,
-        sources=_sources(judge, choices, family_margin),
+        sources=_sources(judge, choices, rule),
         off_policy=None
         if best is None
         else check_off_policy(test, choices[best].shares(len(test.arms)), **resampling),
@@ -58,7 +58,7 @@ def compare_choices(
 
 
 def _sources(
-    judge: Judge, choices: Mapping[str, Choices], family_margin: float
+    judge: Judge, choices: Mapping[str, Choices], rule: FamilyRule
 ) -> dict[str, SourceResult]:
     """Compare the choices on seen and on unseen sources alone."""
     found = {}
@@ -66,13 +66,13 @@ def _sources(
         part = judge.select(mask)
         if part.requests.prompts > 1:
             chosen = {agent: every.select(mask) for agent, every in choices.items()}
-            found[name] = _source(part, chosen, family_margin)
+            found[name] = _source(part, chosen, rule)
     return found
 
 
-def _source(judge: Judge, choices: Mapping[str, Choices], family_margin: float) -> SourceResult:
+def _source(judge: Judge, choices: Mapping[str, Choices], rule: FamilyRule) -> SourceResult:
     requests, test, fixed = judge.requests, judge.test, int(judge.best_fixed)
-    families = {name: judge.families(chosen, family_margin) for name, chosen in choices.items()}
+    families = {name: judge.families(chosen, rule) for name, chosen in choices.items()}
     return SourceResult(
         prompts=requests.prompts,
         rows=len(test),
@@ -81,7 +81,7 @@ def _source(judge: Judge, choices: Mapping[str, Choices], family_margin: float) 
         agents={name: requests.measure(judge.seconds(each)) for name, each in choices.items()},
         oracle=requests.measure(requests.oracle),
         halves=half_oracle(test, fixed, confidence=judge.confidence, seed=judge.seed),
-        verdict=decide(judge, test.arms[fixed], choices, families, family_margin),
+        verdict=decide(judge, test.arms[fixed], choices, families, rule),
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.measure import LOOPS, SOURCE, UNSEEN, Requests
 from blockpilot_rl.evaluation.oracle import oracle_arms
-from blockpilot_rl.evaluation.pooling import PooledFamilies, pool_families
+from blockpilot_rl.evaluation.pooling import FamilyRule, PooledFamilies, pool_families
 from blockpilot_rl.evaluation.results import Outcome, Verdict
 from blockpilot_rl.evaluation.statistics import Interval
 from blockpilot_rl.sweeps.table import Sweep
@@ -65,15 +65,19 @@ class Judge:
         """Gain in total time over the fixed size that is best in total time."""
         return self.requests.total_gain(self.seconds(choices))
 
-    def families(self, choices: Choices, margin: float) -> PooledFamilies:
+    def families(self, choices: Choices, rule: FamilyRule) -> PooledFamilies:
         """Estimate the gains by family together.
 
         Args:
             choices: The choices.
-            margin: Loss that families are compared with, as a fraction.
+            rule: When a family loses too much.
         """
         return pool_families(
-            self.requests, self.seconds(choices), margin=margin, confidence=self.confidence
+            self.requests,
+            self.seconds(choices),
+            margin=rule.margin,
+            risk=rule.risk,
+            confidence=self.confidence,
         )
 
     def outcome(self, choices: Choices, block_size: int | None = None) -> Outcome:
@@ -127,7 +131,7 @@ def decide(
     best_fixed: int,
     choices: Mapping[str, Choices],
     families: Mapping[str, PooledFamilies],
-    family_margin: float,
+    rule: FamilyRule,
 ) -> Verdict:
     """Choose between the agents and the best fixed size.
 
@@ -143,7 +147,7 @@ def decide(
         best_fixed: The best fixed block size.
         choices: What each agent chose.
         families: The gains of each agent by family, estimated together.
-        family_margin: Largest loss in a family with which an agent is shipped, as a fraction.
+        rule: When a family loses too much.
     """
     fixed = Verdict(
         ship="fixed",
@@ -152,7 +156,7 @@ def decide(
         best_fixed=best_fixed,
         agents=len(choices),
         confidence=judge.confidence,
-        family_margin=family_margin,
+        family_margin=rule.margin,
     )
     if not choices:
         return fixed

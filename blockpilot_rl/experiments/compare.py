@@ -15,6 +15,7 @@ from blockpilot_rl.agents.hyperparameters import to_dict
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.leakage import refuse_overlap
+from blockpilot_rl.evaluation.pooling import FAMILY_RISK
 from blockpilot_rl.evaluation.results import Comparison
 from blockpilot_rl.experiments.ablation import ablate
 from blockpilot_rl.experiments.curves import budget_curves, learning_curve
@@ -88,6 +89,13 @@ class CompareConfig:
         below=math.inf,
         help="loss in a single family, as a fraction, beyond which no agent is shipped",
     )
+    family_risk: float = option(
+        FAMILY_RISK,
+        above=0,
+        below=1,
+        help="probability of such a loss, all families estimated together, above which no agent is "
+        "shipped",
+    )
     shuffle_states: bool = option(
         False,
         help="control: train the agents on shuffled states, so that the verdict must be a fixed "
@@ -155,7 +163,7 @@ class CompareConfig:
         unused: dict[str, str] = {}
         if not self.learners():
             needs = "an agent to train in algos"
-            unused = dict.fromkeys(("state_groups", "family_margin"), needs)
+            unused = dict.fromkeys(("state_groups", "family_margin", "family_risk"), needs)
             if self.ablation is None:
                 unused["shuffle_states"] = needs
                 if not self.learning_curve and not self.budget_curve:
@@ -225,6 +233,7 @@ def compare(
             {name: agents.choices for name, agents in trained.items()},
             confidence=config.confidence,
             family_margin=config.family_margin,
+            family_risk=config.family_risk,
             seed=config.seed,
         )
         comparison = dataclasses.replace(comparison, settings=settings, provenance=provenance())

@@ -10,6 +10,7 @@ from blockpilot_rl.evaluation.comparison import compare_choices, describe_splits
 from blockpilot_rl.evaluation.judge import Judge
 from blockpilot_rl.evaluation.leakage import refuse_copied_answers, refuse_overlap
 from blockpilot_rl.evaluation.oracle import best_fixed_by_mean, best_fixed_by_total
+from blockpilot_rl.evaluation.pooling import FAMILY_RISK, FamilyRule
 from blockpilot_rl.evaluation.results import Comparison
 from blockpilot_rl.experiments.seeds import Splits
 
@@ -20,6 +21,7 @@ def judge_agents(
     *,
     confidence: float = 0.95,
     family_margin: float = 0.01,
+    family_risk: float = FAMILY_RISK,
     seed: int = 0,
 ) -> Comparison:
     """Judge the choices of agents on the test prompts.
@@ -36,6 +38,7 @@ def judge_agents(
         confidence: Level of the intervals.
         family_margin: Loss against the best fixed size in a single family, as a fraction, up to
             which an agent may be shipped.
+        family_risk: Probability of a larger loss in a family up to which it may be shipped.
         seed: Seed of the bootstrap.
 
     Raises:
@@ -48,7 +51,8 @@ def judge_agents(
     for name, chosen in choices.items():
         chosen.check(name, test)
     refuse_copied_answers(choices, test, validation)
-    return compare_choices(judge, choices, describe_splits(train, validation, test), family_margin)
+    rule = FamilyRule(family_margin, family_risk)
+    return compare_choices(judge, choices, describe_splits(train, validation, test), rule)
 
 
 def make_judge(splits: Splits, *, confidence: float = 0.95, seed: int = 0) -> Judge:

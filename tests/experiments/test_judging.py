@@ -58,7 +58,7 @@ def with_seconds(splits: Splits, per_pass: list[float]) -> Splits:
 def test_an_agent_wins_if_states_predict_speedups(splits):
     train, validation, test = splits
     chosen = once(regression(train, test), 1e-4)
-    found = judged(train, validation, test, {"regression": chosen}, family_margin=0.05)
+    found = judged(train, validation, test, {"regression": chosen})
     agent = found.agents["regression"]
     assert found.verdict.ship == "regression"
     assert found.verdict.block_size is None
@@ -271,11 +271,20 @@ def test_a_family_that_loses_is_named_in_the_verdict(splits):
     # The loss is within this margin, its pooled interval is not.
     value, low, _ = verdict.riskiest_family_gain
     unsure = judged(
-        train, validation, test, {"partial": once(arms)}, family_margin=-0.3 * value - 0.7 * low
+        train, validation, test, {"partial": once(arms)}, family_margin=-0.7 * value - 0.3 * low
     ).verdict
     assert (unsure.ship, unsure.within_margin) == ("partial", True)
     assert unsure.unsure_families == ["hard"]
-    assert 0.025 < unsure.loss_probability < 0.2
+    assert 0.025 < unsure.loss_probability < 0.5
+    strict = judged(
+        train,
+        validation,
+        test,
+        {"partial": once(arms)},
+        family_margin=unsure.family_margin,
+        family_risk=unsure.loss_probability / 2,
+    ).verdict
+    assert (strict.code, strict.losing_families) == ("family_loss", ["hard"])
 
 
 def with_unseen(table: Sweep, *families: str) -> Sweep:
