@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from blockpilot_rl.decoding.generation import Generation
     from blockpilot_rl.decoding.sampling import Sampling
     from blockpilot_rl.errors import BlockPilotError
+    from blockpilot_rl.evaluation.evaluate import EvaluateConfig, evaluate
     from blockpilot_rl.evaluation.results import Comparison
     from blockpilot_rl.experiments.compare import CompareConfig, compare
     from blockpilot_rl.experiments.export import export_policy
@@ -42,6 +43,7 @@ _HOMES = {
     "CompareConfig": "experiments.compare",
     "Comparison": "evaluation.results",
     "Decoder": "decoding.decoder",
+    "EvaluateConfig": "evaluation.evaluate",
     "Generation": "decoding.generation",
     "Pair": "models.pairs",
     "Prompt": "prompts",
@@ -53,6 +55,7 @@ _HOMES = {
     "builtin_suite": "prompts",
     "calibrate": "decoding.calibration",
     "compare": "experiments.compare",
+    "evaluate": "evaluation.evaluate",
     "export_policy": "experiments.export",
     "load_agent": "agents",
     "load_pair": "models.pairs",
@@ -94,6 +97,8 @@ __all__ = [  # noqa: RUF022
     "compare",
     "CompareConfig",
     "Comparison",
+    "evaluate",
+    "EvaluateConfig",
     "train_agent",
     "TrainAgentConfig",
     "export_policy",

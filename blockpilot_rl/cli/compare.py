@@ -6,23 +6,21 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from blockpilot_rl.agents.registry import read_hyperparams
-from blockpilot_rl.cli.console import command, open_console, open_messages, render, show_progress
+from blockpilot_rl.cli.comparisons import (
+    check_outputs,
+    print_comparison,
+    report_option,
+    save_comparison,
+)
+from blockpilot_rl.cli.console import command, open_console, open_messages, show_progress
 from blockpilot_rl.cli.flags import json_option
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.results import Comparison
 from blockpilot_rl.experiments.compare import CompareConfig, compare
 from blockpilot_rl.files import check_output, locked, write_json
 from blockpilot_rl.options import option
-from blockpilot_rl.reports.sentences import (
-    comparison_values,
-    crossfit_line,
-    halves_line,
-    verdict_lines,
-)
-from blockpilot_rl.reports.tables import comparison_tables
+from blockpilot_rl.reports.sentences import comparison_values
 
 
 @dataclass(frozen=True)
@@ -46,9 +44,7 @@ class CompareFlags(CompareConfig):
         "as in agents/hyperparams",
     )
     json: str | None = json_option()
-    report: str | None = option(
-        None, metavar="DIR", help="write a report as one HTML page, and as Markdown, to this folder"
-    )
+    report: str | None = report_option()
 
     def __post_init__(self) -> None:
         """Check the values before any agent is trained.
@@ -58,15 +54,7 @@ class CompareFlags(CompareConfig):
                 cannot be written to.
         """
         super().__post_init__()
-        if self.json not in (None, "-") and Path(self.json).is_dir():
-            raise BlockPilotError(f"json {self.json} is a folder; name a file")
-        if self.report is None:
-            return
-        report = Path(self.report)
-        if report.is_file():
-            raise BlockPilotError(f"report {report} is a file; name a folder")
-        if self.json not in (None, "-") and Path(self.json).resolve() == report.resolve():
-            raise BlockPilotError(f"json and report both name {report}; name a file and a folder")
+        check_outputs(self.json, self.report)
 
 
 def compare_agents(flags: CompareFlags) -> None:
@@ -94,7 +82,7 @@ def compare_agents(flags: CompareFlags) -> None:
                 on_result=lambda incomplete: _save_early(incomplete, flags),
             )
         try:
-            _save(comparison, flags)
+            save_comparison(comparison, flags.json, flags.report)
         except BlockPilotError as error:
             unsaved = error
     if flags.json == "-":
@@ -110,31 +98,7 @@ def compare_agents(flags: CompareFlags) -> None:
 def _save_early(comparison: Comparison, flags: CompareFlags) -> None:
     """Save what is known so far; a failure ends no work, because the end saves again."""
     with suppress(BlockPilotError):
-        _save(comparison, flags)
-
-
-def _save(comparison: Comparison, flags: CompareFlags) -> None:
-    if flags.json not in (None, "-"):
-        write_json(flags.json, comparison_values(comparison))
-    if flags.report is not None:
-        from blockpilot_rl.reports.report import write_report
-
-        write_report(comparison, flags.report)
-
-
-def print_comparison(comparison: Comparison, console: Console) -> None:
-    """Print all tables, the notes and the verdict."""
-    for table in comparison_tables(comparison):
-        console.print(render(table))
-    for line in (crossfit_line(comparison), halves_line(comparison)):
-        console.print(line, soft_wrap=True)
-    for note in comparison.notes:
-        console.print(f"Note: {note}.", soft_wrap=True)
-    if comparison.settings.get("shuffle_states"):
-        console.print("Control: the agents learned from shuffled states.")
-    verdict, *by_source = verdict_lines(comparison)
-    for line in (*by_source, verdict):
-        console.print(line, style="bold", soft_wrap=True)
+        save_comparison(comparison, flags.json, flags.report)
 
 
 main = command(compare_agents, CompareFlags)

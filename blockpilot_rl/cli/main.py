@@ -16,6 +16,7 @@ COMMANDS = {
     "train-agent": "train one agent on a recorded sweep",
     "headroom": "measure what adapting the block size could gain, before training",
     "compare": "compare learned policies with fixed block sizes on held-out prompts",
+    "evaluate": "judge an existing policy on any sweep, without training",
     "export-policy": "export a trained agent as a policy that needs no RL library",
     "train-drafter": "train a DFlash drafter for a target",
     "calibrate": "measure the cost of passes on this device, and re-price sweeps",

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from blockpilot_rl.cli.compare import print_comparison
+from blockpilot_rl.cli.comparisons import print_comparison
 from blockpilot_rl.cli.console import command, open_console, open_messages, show_progress
 from blockpilot_rl.cli.export_policy import print_exported
 from blockpilot_rl.cli.train_agent import print_trained

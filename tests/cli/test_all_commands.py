@@ -68,6 +68,10 @@ CASES = {
         "--json {out}/compare.json",
         ("compare.json", "report/report.md", "report/report.html"),
     ),
+    "evaluate": Case(
+        "--policy {data}/policy --sweep {data}/sweep --report {out}/report --json {out}/a.json",
+        ("a.json", "report/report.md", "report/report.html"),
+    ),
     "export-policy": Case("{data}/run --out {out}/policy", ("policy/config.json",)),
     "train-drafter": Case(
         "--target {data}/long-target --out {out}/run --target-layer-ids 0,2 --layers 1 "
@@ -105,6 +109,7 @@ def data(trained, tmp_path_factory):
     tiny_tokenizer().save_pretrained(data / "long-target")
     assert main(["train-agent", *words_of("train-agent", data, data)]) == 0
     (data / "logs/supervised/BlockSize-v0_1").rename(data / "run")
+    assert main(["export-policy", str(data / "run"), "--out", str(data / "policy")]) == 0
     return data
 
 
