@@ -110,9 +110,9 @@ def test_the_state_is_that_of_the_cpu(pair, tmp_path):
         torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-3)
 
 
-@pytest.mark.parametrize("rank", [0, 8])
-def test_training_steps_lower_the_loss(pair, tmp_path, rank):
-    recipe = dataclasses.replace(RECIPE, correction_rank=rank)
+@pytest.mark.parametrize(("rank", "architecture"), [(0, None), (8, None), (0, "dflash2")])
+def test_training_steps_lower_the_loss(pair, tmp_path, rank, architecture):
+    recipe = dataclasses.replace(RECIPE, correction_rank=rank, architecture=architecture)
     texts = answers(pair)
     trainer = Trainer(new_drafter(pair, texts, MASK, recipe), pair, texts, recipe)
     losses = [trainer.train_step()[0] for _ in range(40)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import overload
 
 import torch
@@ -49,10 +49,6 @@ class Batch:
         A draft counts only if all drafts before it are right, so the text precedes each mask.
         """
         return torch.cat([self.anchors[..., None], self.labels[..., :-1].clamp(min=0)], dim=-1)
-
-    def to(self, device: torch.device) -> Batch:
-        """Copy the batch to a device."""
-        return Batch(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
 
 
 @dataclass(frozen=True)
@@ -171,7 +167,11 @@ def teacher(
 
 
 def sample_batch(
-    examples: Sequence[TrainingExample], blocks: int, block_size: int, generator: torch.Generator
+    examples: Sequence[TrainingExample],
+    blocks: int,
+    block_size: int,
+    generator: torch.Generator,
+    device: torch.device | None = None,
 ) -> Batch:
     """Draw anchors for each sequence and lay out their blocks.
 
@@ -179,32 +179,36 @@ def sample_batch(
         examples: Sequences with responses of at least two tokens.
         blocks: Blocks per sequence. A sequence with fewer possible anchors repeats some of them.
         block_size: Tokens per block, the anchor included.
-        generator: Draws the anchors.
+        generator: Draws the anchors, on the CPU, so that they are the same for every device.
+        device: Device of the batch; masks and positions are computed there.
     """
+    device = device or torch.device("cpu")
     context = max(len(example.tokens) - 1 for example in examples)
-    parts = [_lay_out(example, blocks, block_size, context, generator) for example in examples]
+    parts = zip(*(_lay_out(x, blocks, block_size, generator) for x in examples), strict=True)
     features = torch.nn.utils.rnn.pad_sequence([e.features for e in examples], batch_first=True)
-    queries = blocks * block_size
-    own = torch.arange(queries) // block_size
+    if device.type == "cuda":
+        features = features.pin_memory()
+    starts, anchors, labels, teacher_ids, teacher_probs = (
+        torch.stack(part).to(device) for part in parts
+    )
+    own = torch.arange(blocks * block_size, device=device) // block_size
     own_mask = (own[:, None] == own[None, :]).expand(len(examples), 1, -1, -1)
-    starts = torch.stack([part[0] for part in parts])
-    positions = starts[..., None] + torch.arange(block_size)
-    seen = torch.arange(context) < starts.repeat_interleave(block_size, dim=1)[..., None]
+    positions = starts[..., None] + torch.arange(block_size, device=device)
+    places = torch.arange(context, device=device)
+    seen = places < starts.repeat_interleave(block_size, dim=1)[..., None]
     return Batch(
-        features=features,
-        anchors=torch.stack([part[1] for part in parts]),
-        position_ids=torch.cat(
-            [torch.arange(context).expand(len(examples), -1), positions.flatten(1)], dim=1
-        ),
+        features=features.to(device, non_blocking=True),
+        anchors=anchors,
+        position_ids=torch.cat([places.expand(len(examples), -1), positions.flatten(1)], dim=1),
         mask=torch.cat([seen[:, None], own_mask], dim=-1),
-        labels=torch.stack([part[2] for part in parts]),
-        teacher_ids=torch.stack([part[3] for part in parts]).long(),
-        teacher_probs=torch.stack([part[4] for part in parts]),
+        labels=labels,
+        teacher_ids=teacher_ids.long(),
+        teacher_probs=teacher_probs,
     )
 
 
 def _lay_out(
-    example: TrainingExample, blocks: int, block_size: int, context: int, generator: torch.Generator
+    example: TrainingExample, blocks: int, block_size: int, generator: torch.Generator
 ) -> tuple[torch.Tensor, ...]:
     """Draw anchors; return their positions and tokens, labels, teacher ids and probabilities."""
     length = len(example.tokens)

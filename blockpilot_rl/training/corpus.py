@@ -19,6 +19,7 @@ from blockpilot_rl.models.pairs import Pair
 from blockpilot_rl.progress import ProgressCallback
 from blockpilot_rl.prompts import BUILTIN, Prompt, length_check, load_prompts, split_of
 from blockpilot_rl.sweeps.continuations import ContinuationStore, StoredAnswers
+from blockpilot_rl.training.own_prompts import OWN, own_count, own_prompts
 
 if TYPE_CHECKING:
     from blockpilot_rl.training.train import DrafterTrainingConfig
@@ -49,7 +50,7 @@ class PromptSource:
 
 def source_name(source: str) -> str:
     """Name of a source that can name a folder."""
-    name = source if source.startswith("hf:") else Path(source).name
+    name = source if source.startswith(("hf:", OWN)) else Path(source).name
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "prompts"
 
 
@@ -124,14 +125,17 @@ def load_sources(
     config: DrafterTrainingConfig,
     names: Sequence[str],
     pair: Pair,
+    target: TargetForward,
     progress: ProgressCallback,
 ) -> dict[str, PromptSource]:
     """Load the prompts of sources. A prompt of several sources belongs to the first.
 
     Args:
         config: Chooses prompts of the built-in suite, and whether bad lines are left out.
-        names: What `load_prompts` reads, or `builtin`.
+        names: What `load_prompts` reads, `builtin`, or `target:N` for prompts that the target
+            writes itself, which are kept in the output folder.
         pair: The target. Prompts must fit into its positions.
+        target: Its forward pass.
         progress: Called with the task `prompts`.
 
     Raises:
@@ -146,6 +150,9 @@ def load_sources(
             if config.answers:
                 # Folders of release 0.1 may hold prompts of templates that are now held out.
                 prompts += config.suite("test", config.suite_size)
+        elif source.startswith(OWN):
+            path = Path(config.out) / "prompts" / f"{source_name(source)}.jsonl"
+            prompts = own_prompts(pair, target, own_count(source), path, progress)
         else:
             prompts = load_prompts(
                 source,

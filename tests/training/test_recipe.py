@@ -521,13 +521,15 @@ def test_a_dflash2_drafter_starts_as_the_dflash_drafter_it_is_made_from(
     assert (second.drafter.candidate_selector.successor_codebook != 0).any()
 
 
-@pytest.mark.parametrize("vocabulary", [VOCABULARY, 40])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(("vocabulary", "temperature"), [(VOCABULARY, 0.0), (40, 1.0)])
 def test_a_trained_dflash2_drafter_decodes_and_replays(
     pair, texts, tmp_path, vocabulary, temperature
 ):
     config = dataclasses.replace(
-        dflash2(RECIPE), steps=150, sequences=1, draft_vocab_size=vocabulary
+        dflash2(RECIPE),
+        steps=150 if vocabulary == VOCABULARY else 30,
+        sequences=1,
+        draft_vocab_size=vocabulary,
     )
     trainer = new_trainer(pair, texts[:1], config)
     for _ in range(config.steps):
@@ -541,7 +543,7 @@ def test_a_trained_dflash2_drafter_decodes_and_replays(
     generation = decoder.generate(encode(pair, PROMPTS[0]), 8, 40, sampling)
     plain = decoder.generate(encode(pair, PROMPTS[0]), 1, 40, sampling)
     assert generation.tokens == plain.tokens
-    if not temperature and vocabulary == VOCABULARY:
+    if vocabulary == VOCABULARY:
         assert min(accuracy) > 0.9
         assert generation.acceptance_length > 6
     ids = [encode(pair, PROMPTS[0])[0]]
