@@ -78,8 +78,10 @@ def leg_folder(config: DrafterTrainingConfig, index: int) -> Path:
 def _read(path: Path) -> list[Mapping[str, Any]]:
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BlockPilotError(f"legs {path} cannot be read: {error}") from error
+    except OSError as error:
+        raise BlockPilotError(f"legs {path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise BlockPilotError(f"legs {path} cannot be read: it is not UTF-8") from error
     try:
         legs = plain_yaml(text)
     except BlockPilotError as error:

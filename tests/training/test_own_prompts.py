@@ -37,7 +37,8 @@ def test_the_target_writes_prompts_and_resumes(pair, tmp_path):
     assert len({row["seed"] for row in rows}) == len(rows)
 
 
-def test_targets_that_write_no_prompts_are_refused(pair, tmp_path):
+def test_targets_that_write_no_prompts_are_refused(pair, tmp_path, monkeypatch):
+    monkeypatch.setattr("blockpilot_rl.training.own_prompts._BATCH", 4)
     never = dataclasses.replace(pair, stop_token_ids=())
     with pytest.raises(BlockPilotError, match="wrote 0 prompts and then no new ones"):
         write(never, tmp_path / "never.jsonl", 3)
