@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from blockpilot_rl.agents import load_agent, make_agent
+    from blockpilot_rl.control.requests import load_step_splits
     from blockpilot_rl.decoding.calibration import Calibration, CalibrationConfig, calibrate
     from blockpilot_rl.decoding.decoder import Decoder
     from blockpilot_rl.decoding.generation import Generation
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from blockpilot_rl.errors import BlockPilotError
     from blockpilot_rl.evaluation.evaluate import EvaluateConfig, evaluate
     from blockpilot_rl.evaluation.results import Comparison
+    from blockpilot_rl.evaluation.steps import compare_rules
     from blockpilot_rl.experiments.compare import CompareConfig, compare
     from blockpilot_rl.experiments.export import export_policy
     from blockpilot_rl.experiments.training import TrainAgentConfig, train_agent
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from blockpilot_rl.integrations.transformers import block_pilot
     from blockpilot_rl.models.pairs import Pair, load_pair
     from blockpilot_rl.policies.policy import BlockSizePolicy
+    from blockpilot_rl.policies.step_policy import RulePolicy
     from blockpilot_rl.prompts import Prompt, builtin_suite, load_prompts
     from blockpilot_rl.reports.report import write_report
     from blockpilot_rl.sweeps.merge import merge_sweeps
@@ -48,6 +51,7 @@ _HOMES = {
     "Pair": "models.pairs",
     "Prompt": "prompts",
     "RecordingConfig": "sweeps.recording",
+    "RulePolicy": "policies.step_policy",
     "Sampling": "decoding.sampling",
     "Sweep": "sweeps.table",
     "TrainAgentConfig": "experiments.training",
@@ -56,10 +60,12 @@ _HOMES = {
     "calibrate": "decoding.calibration",
     "compare": "experiments.compare",
     "evaluate": "evaluation.evaluate",
+    "compare_rules": "evaluation.steps",
     "export_policy": "experiments.export",
     "load_agent": "agents",
     "load_pair": "models.pairs",
     "load_prompts": "prompts",
+    "load_step_splits": "control.requests",
     "make_agent": "agents",
     "measure_headroom": "headroom.measure",
     "merge_sweeps": "sweeps.merge",
@@ -79,6 +85,7 @@ __all__ = [  # noqa: RUF022
     "Sampling",
     "Generation",
     "BlockSizePolicy",
+    "RulePolicy",
     "block_pilot",
     # Prompts and sweeps
     "Prompt",
@@ -94,6 +101,8 @@ __all__ = [  # noqa: RUF022
     "Sweep",
     # Judging and training
     "measure_headroom",
+    "load_step_splits",
+    "compare_rules",
     "compare",
     "CompareConfig",
     "Comparison",

@@ -54,6 +54,12 @@ class TracedRequests:
         """Number of requests."""
         return len(self.rates)
 
+    def select(self, rows: np.ndarray) -> TracedRequests:
+        """Keep some requests, by number or by a boolean mask."""
+        return TracedRequests(
+            self.traces.select(rows), self.rates[rows], self.costs, self.ids[rows], self.rows[rows]
+        )
+
     def start(self) -> Start:
         """Return what a rule needs to begin."""
         traces = self.traces
