@@ -19,10 +19,9 @@ from blockpilot_rl.decoding.lean import (
     LeanLayer,
     Norm,
     RopeTable,
-    product,
     rotate,
-    stacked_bias,
 )
+from blockpilot_rl.decoding.products import product, stacked_bias
 from blockpilot_rl.decoding.sampling import greedy
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.correction import CorrectionHead

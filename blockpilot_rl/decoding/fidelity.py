@@ -10,7 +10,8 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 import torch
@@ -46,6 +47,9 @@ _ACTIVATIONS = ("transformers.activations", "torch.nn.modules.activation")
 _LIBRARIES = ("torch.", "transformers.", "blockpilot_rl.", "dataclasses.")
 _REPLACEABLE = ("forward", "_call_impl")
 """Methods that torch calls, and that a single module may replace."""
+
+_MODULE_FIELDS = frozenset(vars(nn.Module()))
+"""Attributes that every module has, which hold no tensors."""
 
 _GLOBAL_HOOKS = (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks)
 _CAPTURES = ("transformers.utils.output_capturing", "blockpilot_rl.decoding.forward")
@@ -242,10 +246,13 @@ def _facts(model: nn.Module, buffers: bool) -> list[Any]:
     return facts
 
 
-def _tensors(module: nn.Module, buffers: bool) -> Iterator[torch.Tensor]:
+def _tensors(module: nn.Module, buffers: bool) -> list[torch.Tensor]:
     """Parameters, and buffers and other tensors that the module holds."""
-    for group in (module._parameters, module._buffers, vars(module))[: 3 if buffers else 1]:
-        yield from (value for value in group.values() if isinstance(value, torch.Tensor))
+    values = [*module._parameters.values()]
+    if buffers:
+        values += module._buffers.values()
+        values += [value for name, value in vars(module).items() if name not in _MODULE_FIELDS]
+    return [value for value in values if isinstance(value, torch.Tensor)]
 
 
 def _captures(hook: Any) -> bool:
@@ -270,9 +277,14 @@ def _spread(tensor: torch.Tensor) -> torch.Tensor:
     flat = tensor.reshape(-1)
     if tensor.dim() < 2 or not flat.numel():
         return flat
-    columns = flat.numel() // tensor.shape[0]
-    step = min(tensor.shape[0], columns)
+    return flat[:: _step(tensor.shape[0], flat.numel() // tensor.shape[0])]
+
+
+@lru_cache
+def _step(rows: int, columns: int) -> int:
+    """Distance between values of a matrix, row after row, that meet each row and column."""
+    step = min(rows, columns)
     # Multiples of a step that shares no factor with the columns meet all of them.
     while math.gcd(step, columns) > 1:
         step -= 1
-    return flat[::step]
+    return step

@@ -3,17 +3,13 @@
 On small models and short steps the overhead of modules costs more than the arithmetic.
 `LeanForward` runs the layers of a Llama-like target (RMSNorm, grouped-query attention, RoPE, a
 gated MLP; Gemma 3 included) as a handful of calls each and computes what the modules compute, up to
-rounding. The
-drafter runs the same layers. On CPUs, the products use oneDNN's packed weights, which run at the
-speed of the memory also for a single token.
+rounding. The drafter runs the same layers.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, cast
 
 import torch
@@ -24,12 +20,7 @@ from transformers.activations import SiLUActivation
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm, Gemma3RotaryEmbedding
 
 from blockpilot_rl.decoding.fidelity import Snapshot, is_lean
-
-Product = Callable[[torch.Tensor], torch.Tensor]
-"""A linear map of the last dimension."""
-
-_PACKED_ROWS = 16
-"""Number of rows that packed weights are laid out for; fewer and more work too."""
+from blockpilot_rl.decoding.products import product, stacked_product
 
 
 @dataclass(frozen=True)
@@ -97,89 +88,6 @@ class KVCache:
             slots = slice(length - cache.length, length)
             states[:, start:end, :, slots] = cache.states[:, :, :, : cache.length]
         return KVCache(states, length)
-
-
-@lru_cache
-def can_pack(dtype: torch.dtype) -> bool:
-    """Whether this CPU and this build of PyTorch multiply packed weights of a dtype correctly."""
-    if dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        return False
-    weight = torch.arange(-24.0, 24.0).view(6, 8).to(dtype)
-    states = torch.arange(-8.0, 8.0).view(2, 8).to(dtype)
-    try:
-        found = _packed_product(weight, None)(states)
-    except (AttributeError, NotImplementedError, RuntimeError):
-        return False
-    return torch.allclose(found, F.linear(states, weight))
-
-
-def product(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Product:
-    """Make the linear map `x @ weight.T + bias`.
-
-    Args:
-        weight: `[out, in]`. CPUs that can multiply packed weights keep a packed copy; elsewhere the
-            tensor itself is read.
-        bias: `[out]`, or None.
-    """
-    if weight.device.type == "cpu" and can_pack(weight.dtype):
-        return _packed_product(weight, bias)
-    return lambda states: F.linear(states, weight, bias)
-
-
-def _packed_product(weight: torch.Tensor, bias: torch.Tensor | None) -> Product:
-    multiply = torch.ops.mkldnn._linear_pointwise.default
-    with torch.inference_mode():
-        packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _PACKED_ROWS)
-    return lambda states: multiply(states, packed, bias, "none", (), "")
-
-
-def stacked_product(*linears: nn.Linear) -> Product:
-    """Make one linear map of linears that read the same input.
-
-    Where weights are not packed, they are stacked in place: the modules keep working, and their
-    parameters become views of the stacked tensor.
-
-    Raises:
-        NotImplementedError: If some linears have a bias and others do not.
-    """
-    weights: list[torch.Tensor] = [linear.weight.detach() for linear in linears]
-    bias = stacked_bias(linears)
-    if weights[0].device.type == "cpu" and can_pack(weights[0].dtype):
-        return product(torch.cat(weights) if len(weights) > 1 else weights[0], bias)
-    return product(_stack(linears), bias)
-
-
-def stacked_bias(linears: Sequence[nn.Linear]) -> torch.Tensor | None:
-    """Join the biases of linears, `[out]`; None if they have none.
-
-    Raises:
-        NotImplementedError: If some linears have a bias and others do not.
-    """
-    biases: list[torch.Tensor | None] = [linear.bias for linear in linears]
-    present = [bias.detach() for bias in biases if bias is not None]
-    if present and len(present) < len(biases):
-        raise NotImplementedError("some of the stacked linears have a bias and others do not")
-    return torch.cat(present) if present else None
-
-
-def _stack(linears: Sequence[nn.Linear]) -> torch.Tensor:
-    """Stack the weights of linears, `[out, in]`, and let their parameters be views of the stack."""
-    rows = [linear.weight.shape[0] for linear in linears]
-    first: torch.Tensor = linears[0].weight.detach()
-    if _are_stacked([linear.weight for linear in linears]):
-        return first.as_strided((sum(rows), first.shape[1]), first.stride())
-    weight = torch.cat([linear.weight.detach() for linear in linears])
-    for linear, part in zip(linears, weight.split(rows), strict=True):
-        linear.weight.data = part
-    return weight
-
-
-def _are_stacked(weights: Sequence[torch.Tensor]) -> bool:
-    """Whether contiguous weights follow each other in one storage, as `_stack` leaves them."""
-    return len({weight.untyped_storage().data_ptr() for weight in weights}) == 1 and all(
-        above.is_contiguous() and above.data_ptr() + above.nbytes == below.data_ptr()
-        for above, below in itertools.pairwise(weights)
-    )
 
 
 class Norm:

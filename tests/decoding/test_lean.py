@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from blockpilot_rl.decoding import lean
+from blockpilot_rl.decoding import lean, products
 from blockpilot_rl.decoding.lean import KVCache, LeanLayer
 from tests.tiny_pair import tiny_drafter, tiny_target
 
@@ -38,7 +38,7 @@ def test_select_keeps_rows_in_order():
 @pytest.fixture
 def unpacked(monkeypatch):
     """A build of PyTorch, or a processor, that multiplies no packed weights."""
-    monkeypatch.setattr(lean, "can_pack", lambda dtype: False)
+    monkeypatch.setattr(products, "can_pack", lambda dtype: False)
 
 
 def test_weights_are_stacked_without_a_copy(unpacked):
@@ -67,47 +67,6 @@ def test_weights_that_share_a_storage_in_another_order(unpacked):
     assert torch.equal(lean_layer(layer).qkv(torch.eye(32)), expected.T)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("rows", [1, 2, 5, 16, 40])
-@pytest.mark.parametrize("bias", [False, True])
-def test_packed_products_equal_plain_ones(dtype, rows, bias):
-    if not lean.can_pack(dtype):
-        pytest.skip("this processor multiplies no packed weights")
-    linear = torch.nn.Linear(48, 80, bias=bias).to(dtype)
-    states = torch.randn(2, rows, 48).to(dtype)
-    packed = lean.stacked_product(linear)(states)
-    with torch.no_grad():
-        expected = linear(states)
-    if dtype == torch.bfloat16:
-        assert torch.equal(packed, expected)
-    torch.testing.assert_close(packed, expected)
-
-
-@pytest.mark.parametrize("failure", [AttributeError, NotImplementedError, RuntimeError])
-def test_without_packed_products_plain_ones_are_used(monkeypatch, failure):
-    """Builds without oneDNN lack the operators; processors may lack the dtype."""
-
-    def fail(*_):
-        raise failure("no such operator")
-
-    monkeypatch.setattr(lean, "_packed_product", fail)
-    can_pack = lean.can_pack.__wrapped__
-    assert not can_pack(torch.float32)
-    monkeypatch.setattr(lean, "can_pack", can_pack)
-    weight, states = torch.randn(5, 4), torch.randn(3, 4)
-    assert torch.equal(lean.product(weight)(states), states @ weight.T)
-
-
-def test_wrong_packed_products_are_not_used(monkeypatch):
-    monkeypatch.setattr(lean, "_packed_product", lambda weight, bias: lambda x: x @ weight.T + 1)
-    assert not lean.can_pack.__wrapped__(torch.float32)
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
-def test_other_dtypes_are_not_packed(dtype):
-    assert not lean.can_pack(dtype)
-
-
 def test_a_norm_rounds_as_the_modules_do():
     norm = tiny_target().bfloat16().model.norm
     norm.weight.data = torch.rand(32).bfloat16() + 0.5
@@ -119,7 +78,7 @@ def test_a_norm_rounds_as_the_modules_do():
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_lean_drafter_can_still_be_saved(tmp_path, packed, monkeypatch):
     if not packed:
-        monkeypatch.setattr(lean, "can_pack", lambda dtype: False)
+        monkeypatch.setattr(products, "can_pack", lambda dtype: False)
     drafter = tiny_drafter()
     before = {name: value.clone() for name, value in drafter.state_dict().items()}
     for layer in drafter.layers:
@@ -143,7 +102,7 @@ def test_rope_table_is_the_models_own():
 @torch.inference_mode()
 def test_a_pass_equals_the_modules_with_and_without_packed_weights(unpack, monkeypatch):
     if unpack:
-        monkeypatch.setattr(lean, "can_pack", lambda dtype: False)
+        monkeypatch.setattr(products, "can_pack", lambda dtype: False)
     model, ids = tiny_target(), torch.arange(5, 14)[None]
     forward = lean.LeanForward(model, [1])
     cache = forward.new_cache(1, 9)

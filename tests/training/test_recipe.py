@@ -14,7 +14,7 @@ from blockpilot_rl.decoding.batched import continue_batch
 from blockpilot_rl.decoding.decoder import Decoder
 from blockpilot_rl.decoding.drafting import LeanDrafter
 from blockpilot_rl.decoding.forward import target_forward
-from blockpilot_rl.decoding.lean import product
+from blockpilot_rl.decoding.products import product
 from blockpilot_rl.decoding.replay import replay
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError
