@@ -494,7 +494,10 @@ class Decoder:
         prefill = self.prefill(ids, max_new_tokens, max(sizes), sampling)
         chosen = self.choose(prefill, chooser)
         passes = []
-        for item in self.stream(prefill, chosen.controller):
+        if isinstance(chosen.controller, FixedLength):
+            self._check_block(prefill, chosen.controller.length)
+        # `stream` would check again that the models are unchanged, which `prefill` has just done.
+        for item in self._passes(prefill, chosen.controller, max_new_tokens, self._stops):
             passes.append(item)
             if on_pass is not None:
                 on_pass(item)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -15,10 +15,12 @@ from blockpilot_rl.decoding.fidelity import Snapshot, customization
 from blockpilot_rl.decoding.forward import TargetForward, matrix_of
 from blockpilot_rl.decoding.lean import (
     KVCache,
+    LayerCache,
     LeanForward,
     LeanLayer,
     Norm,
     RopeTable,
+    layer_caches,
     rotate,
 )
 from blockpilot_rl.decoding.products import product, stacked_bias
@@ -97,29 +99,22 @@ class DraftLayer(LeanLayer):
 
 def _attend(
     layer: LeanLayer,
-    view: _View,
-    cache: torch.Tensor,
-    start: int,
-    texts: Sequence[tuple[int, int, Mapping[_View, torch.Tensor]]],
+    texts: Sequence[tuple[int, LayerCache, torch.Tensor]],
     states: torch.Tensor,
 ) -> torch.Tensor:
     """Let the blocks of each text attend to its context and to themselves in one layer.
 
     Args:
         layer: The layer.
-        view: The window and the causality of the layer.
-        cache: Its keys and values of all texts.
-        start: Length of the cached context.
-        texts: Row of the cache, number of tokens and masks of each text.
+        texts: Number of tokens of each text, its cache and its mask in this layer.
         states: Result of `project` for the tokens of all texts.
 
     Returns:
         `[1, tokens, heads * head_dim]`.
     """
-    parts = states.split([count for _, count, _ in texts], dim=2)
+    parts = states.split([count for count, _, _ in texts], dim=2)
     mixed = [
-        layer.attend_cached(part, cache[row, None], start, masks[view])
-        for part, (row, _, masks) in zip(parts, texts, strict=True)
+        layer.attend(part, cache, mask) for part, (_, cache, mask) in zip(parts, texts, strict=True)
     ]
     return torch.cat(mixed, dim=1)
 
@@ -239,8 +234,9 @@ class LeanDrafter:
         hidden = torch.cat([self.embed(anchor), masks], dim=1)
         near = {view: self._near(view, start, end) for view in set(self.views)}
         offsets = torch.arange(block_size, device=anchor.device)
-        for layer, view, layer_cache in zip(self.layers, self.views, cache.layers, strict=True):
-            attend = partial(layer.attend_cached, cache=layer_cache, start=start, mask=near[view])
+        caches = layer_caches(cache.states, start, end)
+        for layer, view, part in zip(self.layers, self.views, caches, strict=True):
+            attend = partial(layer.attend, cache=part, mask=near[view])
             hidden = layer.denoise(hidden, cos, sin, offsets, attend)
         return hidden[:, 1:]
 
@@ -271,9 +267,15 @@ class LeanDrafter:
             self._masks(own, blocks.starts[own], places, cache)
             for own, places in zip(block.split(counts), positions.split(counts), strict=True)
         ]
-        texts = list(zip(rows.tolist(), counts, masks, strict=True))
-        for layer, view, layer_cache in zip(self.layers, self.views, cache.layers, strict=True):
-            attend = partial(_attend, layer, view, layer_cache, cache.length, texts)
+        caches = [
+            layer_caches(cache.states[:, row, None], cache.length, cache.length + count)
+            for row, count in zip(rows.tolist(), counts, strict=True)
+        ]
+        for layer, view, parts in zip(
+            self.layers, self.views, zip(*caches, strict=True), strict=True
+        ):
+            texts = list(zip(counts, parts, (mask[view] for mask in masks), strict=True))
+            attend = partial(_attend, layer, texts)
             hidden = layer.denoise(hidden, cos, sin, offsets, attend)
         return hidden[0]
 

@@ -248,7 +248,7 @@ def _facts(model: nn.Module, buffers: bool) -> list[Any]:
 
 def _tensors(module: nn.Module, buffers: bool) -> list[torch.Tensor]:
     """Parameters, and buffers and other tensors that the module holds."""
-    values = [*module._parameters.values()]
+    values: list[Any] = list(module._parameters.values())
     if buffers:
         values += module._buffers.values()
         values += [value for name, value in vars(module).items() if name not in _MODULE_FIELDS]

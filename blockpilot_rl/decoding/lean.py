@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -40,19 +40,47 @@ class Hidden:
     logits: torch.Tensor | None = None
 
 
+class LayerCache(NamedTuple):
+    """One layer's part of a cache, as a pass over new positions uses it.
+
+    Attributes:
+        new: Keys and values of the new positions, to be written, keys first,
+            `[batch, 2 * kv_heads, n, head_dim]`.
+        keys: Keys that the new positions attend to, their own included,
+            `[batch, kv_heads, length, head_dim]`.
+        values: The values that belong to them, same shape.
+    """
+
+    new: torch.Tensor
+    keys: torch.Tensor
+    values: torch.Tensor
+
+
+def layer_caches(states: torch.Tensor, start: int, end: int, first: int = 0) -> list[LayerCache]:
+    """Split a cache into its layers for a pass over the positions `start … end - 1`.
+
+    Args:
+        states: `[layers, batch, 2 * kv_heads, max_length, head_dim]`.
+        start: First new position.
+        end: Position after the last new one.
+        first: First position that any of the new ones attends to.
+    """
+    keys, values = states[..., first:end, :].chunk(2, dim=2)
+    parts = (states[..., start:end, :], keys, values)
+    return list(map(LayerCache, *(part.unbind() for part in parts)))
+
+
 class KVCache:
     """Preallocated keys and values of every layer.
 
     Attributes:
-        layers: Keys and values of each layer, `[batch, 2 * kv_heads, max_length, head_dim]`, keys
-            first.
+        states: `[layers, batch, 2 * kv_heads, max_length, head_dim]`, keys before values.
         length: Positions in use. Entries beyond it are stale and never read.
     """
 
     def __init__(self, states: torch.Tensor, length: int = 0) -> None:
         """Wrap keys and values `[layers, batch, 2 * kv_heads, max_length, head_dim]`."""
         self.states = states
-        self.layers = states.unbind()
         self.length = length
 
     @property
@@ -67,7 +95,6 @@ class KVCache:
     def select(self, rows: torch.Tensor) -> None:
         """Keep only these rows of the batch, in this order."""
         self.states = self.states[:, rows]
-        self.layers = self.states.unbind()
 
     def join(self, others: Sequence[KVCache], max_length: int) -> KVCache:
         """Stack the rows of `others` below these, each padded on the left to the longest.
@@ -101,7 +128,7 @@ class Norm:
 
     def __call__(self, states: torch.Tensor) -> torch.Tensor:
         """Normalize the last dimension."""
-        return F.rms_norm(states, self.shape, None, self.eps).mul_(self.weight)
+        return torch.rms_norm(states, self.shape, None, self.eps).mul_(self.weight)
 
 
 class OffsetNorm:
@@ -213,53 +240,32 @@ class LeanLayer:
             key = self.key_norm(states[:, :, heads:rotated])
             states = torch.cat([query, key, states[:, :, rotated:]], dim=2)
         if self.rotates:
-            rotate(states[:, :, :rotated], cos, sin)
+            rotate(states.narrow(2, 0, rotated), cos, sin)
         return states.transpose(1, 2)
 
     def attend(
-        self, query: torch.Tensor, past: torch.Tensor, mask: torch.Tensor | None
+        self, states: torch.Tensor, cache: LayerCache, mask: torch.Tensor | None
     ) -> torch.Tensor:
-        """Mix the values that each query attends to.
+        """Write keys and values of new positions to a cache, and attend to it.
 
         The query heads that share a key head become further rows of that head, so grouped-query
         attention needs no copies of keys and values.
 
         Args:
-            query: `[batch, heads, n, head_dim]`.
-            past: Keys and values, `[batch, 2 * kv_heads, length, head_dim]`.
+            states: Result of `project`, `[batch, heads + 2 * kv_heads, n, head_dim]`.
+            cache: This layer's part of the cache.
             mask: Boolean or additive `[batch or 1, 1, groups * n, length]`, or None to attend
                 everywhere.
 
         Returns:
             `[batch, n, heads * head_dim]`.
         """
+        query, new = states.split((self.heads, 2 * self.kv_heads), dim=1)
+        cache.new.copy_(new)
         batch, heads, n, head_dim = query.shape
         rows = query.reshape(batch, self.kv_heads, -1, head_dim)
-        key, value = past.chunk(2, dim=1)
-        mixed = F.scaled_dot_product_attention(rows, key, value, attn_mask=mask)
+        mixed = F.scaled_dot_product_attention(rows, cache.keys, cache.values, attn_mask=mask)
         return mixed.view(batch, heads, n, head_dim).transpose(1, 2).reshape(batch, n, -1)
-
-    def attend_cached(
-        self,
-        states: torch.Tensor,
-        cache: torch.Tensor,
-        start: int,
-        mask: torch.Tensor | None,
-        first: int = 0,
-    ) -> torch.Tensor:
-        """Write keys and values of new positions to a cache, and attend to it.
-
-        Args:
-            states: Result of `project`.
-            cache: This layer's keys and values, `[batch, 2 * kv_heads, max_length, head_dim]`.
-            start: Position of the first new token in the cache.
-            mask: As for `attend`, for the positions from `first` on.
-            first: First position of the cache that any of the new tokens attends to.
-        """
-        n = states.shape[2]
-        cache.narrow(2, start, n).copy_(states[:, self.heads :])
-        past = cache.narrow(2, first, start + n - first)
-        return self.attend(states[:, : self.heads], past, mask)
 
     def feed_forward(self, hidden: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
         """Add the attention's output, then the feed-forward part, to `[batch, n, hidden]`."""
@@ -278,10 +284,8 @@ class LeanLayer:
         hidden: torch.Tensor,
         cos: torch.Tensor,
         sin: torch.Tensor,
-        cache: torch.Tensor,
-        start: int,
+        cache: LayerCache,
         mask: torch.Tensor | None,
-        first: int = 0,
     ) -> torch.Tensor:
         """Run the layer and write keys and values of the new positions to its cache.
 
@@ -289,16 +293,14 @@ class LeanLayer:
             hidden: Residual stream, `[batch, n, hidden]`.
             cos: As for `project`.
             sin: As for `project`.
-            cache: As for `attend_cached`.
-            start: As for `attend_cached`.
-            mask: As for `attend_cached`.
-            first: As for `attend_cached`.
+            cache: As for `attend`.
+            mask: As for `attend`.
         """
         states = self.project(hidden, cos, sin)
-        return self.feed_forward(hidden, self.attend_cached(states, cache, start, mask, first))
+        return self.feed_forward(hidden, self.attend(states, cache, mask))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LayerKind:
     """What layers of one kind share.
 
@@ -381,20 +383,20 @@ class LeanForward:
         if padding is not None:
             slots = torch.arange(start, end, device=input_ids.device)
             positions = (slots - padding[:, None]).clamp(min=0)
-        views = {
-            kind: (
+        views = {}
+        for kind in set(self._kinds):
+            first = 0 if kind.window is None else max(0, start + 1 - kind.window)
+            views[kind] = (
                 kind.rope.cos[positions],
                 kind.rope.sin[positions],
-                *self._mask(start, end, padding, kind.window),
+                self._mask(start, end, padding, kind.window, first),
+                layer_caches(cache.states, start, end, first),
             )
-            for kind in set(self._kinds)
-        }
         hidden = self.embed(input_ids)
         outputs = {}
-        parts = zip(self.layers, self._kinds, cache.layers, strict=True)
-        for index, (layer, kind, layer_cache) in enumerate(parts):
-            cos, sin, mask, first = views[kind]
-            hidden = layer(hidden, cos, sin, layer_cache, start, mask, first)
+        for index, (layer, kind) in enumerate(zip(self.layers, self._kinds, strict=True)):
+            cos, sin, mask, caches = views[kind]
+            hidden = layer(hidden, cos, sin, caches[index], mask)
             if index in self.layer_ids:
                 outputs[index] = hidden
         cache.length = end
@@ -413,17 +415,27 @@ class LeanForward:
             kind.rope.reach(length)
 
     def _mask(
-        self, start: int, end: int, padding: torch.Tensor | None, window: int | None
-    ) -> tuple[torch.Tensor | None, int]:
+        self,
+        start: int,
+        end: int,
+        padding: torch.Tensor | None,
+        window: int | None,
+        first: int,
+    ) -> torch.Tensor | None:
         """Additive causal mask of new positions `start … end - 1`, repeated for each query group.
 
+        Args:
+            start: First new position.
+            end: Position after the last new one.
+            padding: As in a pass.
+            window: Number of positions that a token sees, its own included; None for all.
+            first: First position that the mask covers; nothing before it is visible.
+
         Returns:
-            The mask, `[batch or 1, 1, groups * n, end - first]`, or None to attend everywhere, and
-            the first position that it covers, before which nothing is visible.
+            `[batch or 1, 1, groups * n, end - first]`, or None to attend everywhere.
         """
-        first = 0 if window is None else max(0, start + 1 - window)
         if end - start == 1 and padding is None:
-            return None, first
+            return None
         slots = torch.arange(first, end, device=self.embedding.device)
         own = slots[start - first :, None]
         seen = slots <= own
@@ -435,4 +447,4 @@ class LeanForward:
         # Attention would convert a boolean mask again in each layer.
         mask = self.embedding.new_zeros(seen.shape).masked_fill_(~seen, -torch.inf)
         mask = mask.view(-1, 1, *seen.shape[-2:])
-        return mask.repeat(1, 1, self.heads // self.kv_heads, 1), first
+        return mask.repeat(1, 1, self.heads // self.kv_heads, 1)

@@ -30,8 +30,8 @@ def test_select_keeps_rows_in_order():
     states[:, :, 1] += 10
     cache = KVCache(states, length=2)
     cache.select(torch.tensor([2, 0]))
-    assert cache.layers[1][:, 0, 0, 0].tolist() == [2, 0]
-    assert cache.layers[0][:, 1, 0, 0].tolist() == [12, 10]
+    assert cache.states[1][:, 0, 0, 0].tolist() == [2, 0]
+    assert cache.states[0][:, 1, 0, 0].tolist() == [12, 10]
     assert cache.length == 2
 
 
