@@ -7,6 +7,10 @@ pass: DFlash generation in transformers has no correction head (docs/transformer
 drafter that has one the ratio covers both speed and acceptance.
 
 The best block size is the one with the largest median ratio to plain decoding.
+
+On Linux the memory in use is shown too, after the pair is loaded and after the decoder has packed
+its weights. Weights that are mapped from a checkpoint's file need no memory of their own: the
+system can drop their pages.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,7 +106,9 @@ def main(config: DecodeBenchmark) -> None:
         config.device,
         completion=config.completion,
     )
+    memory = {"loaded": resident_memory()}
     ways = make_ways(pair, config)
+    memory["decoder"] = resident_memory()
     rng = np.random.default_rng(config.seed)
     prompts = [pair.encode(p.chat()) for p in builtin_suite(config.prompts, splits=["test"])]
     for way in ways.values():
@@ -114,7 +121,17 @@ def main(config: DecodeBenchmark) -> None:
             outcome = ways[name](ids)
             speed[name][index] = outcome.tokens / (time.perf_counter() - began)
             outcomes[name].append(outcome)
-    report(config, pair, speed, outcomes)
+    report(config, pair, speed, outcomes, memory)
+
+
+def resident_memory() -> dict[str, int] | None:
+    """Bytes of memory that this process uses: its own, and mapped from files; None elsewhere."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return None
+    values = dict(line.split(":", 1) for line in status.read_text(encoding="utf-8").splitlines())
+    names = {"own": "RssAnon", "mapped": "RssFile"}
+    return {name: 1024 * int(values[field].split()[0]) for name, field in names.items()}
 
 
 def block(size: int) -> str:
@@ -182,6 +199,7 @@ def report(
     pair: Pair,
     speed: dict[str, np.ndarray],
     outcomes: dict[str, list[Outcome]],
+    memory: dict[str, dict[str, int] | None],
 ) -> None:
     """Print the tables and write the record."""
     blocks = [name for name in speed if name.startswith("block")]
@@ -206,8 +224,12 @@ def report(
         table.add_row(name, f"{value:.2f} [{low:.2f}, {high:.2f}]")
     console.print(table)
     console.print(f"best block size: {best}")
+    for name, used in memory.items():
+        if used is not None:
+            own, mapped = (round(used[kind] / 1e6) for kind in ("own", "mapped"))
+            console.print(f"memory, {name}: {own} MB, and {mapped} MB mapped from files")
     if config.json is not None:
-        record = {"ratios": ratios, "best": best, "ways": ways, "config": config}
+        record = {"ratios": ratios, "best": best, "ways": ways, "memory": memory, "config": config}
         write_json(
             config.json, {**record, "default_block_size": pair.block_size, "machine": machine}
         )

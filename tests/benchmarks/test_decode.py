@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
@@ -56,7 +57,17 @@ def test_every_way_is_warm_before_it_is_timed(files, tmp_path, monkeypatch):
     assert report["best"] in {"block 4", "block 6", "block 8"}
     assert report["ways"]["plain"]["tokens_per_pass"] == 1
     assert report["ways"]["plain"]["pass_seconds"] > 0
+    assert set(report["memory"]) == {"loaded", "decoder"}
     assert all(low <= value <= high for value, low, high in report["ratios"].values())
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="not on Linux")
+def test_memory_of_ones_own_and_of_files():
+    before = SCRIPT.resident_memory()
+    ballast = torch.ones(1 << 26, dtype=torch.uint8)
+    after = SCRIPT.resident_memory()
+    assert after["own"] - before["own"] > 0.9 * ballast.nbytes
+    assert 0 < after["mapped"] - before["mapped"] + (1 << 24) < 1 << 26
 
 
 def test_every_way_emits_the_same_tokens_in_its_number_of_passes(files):
