@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from blockpilot_rl.evaluation.steps import compare_rules
     from blockpilot_rl.experiments.compare import CompareConfig, compare
     from blockpilot_rl.experiments.export import export_policy
+    from blockpilot_rl.experiments.portability import PortabilityConfig, evaluate_portability
     from blockpilot_rl.experiments.training import TrainAgentConfig, train_agent
     from blockpilot_rl.headroom.measure import measure_headroom
     from blockpilot_rl.integrations.transformers import block_pilot
@@ -49,6 +50,7 @@ _HOMES = {
     "EvaluateConfig": "evaluation.evaluate",
     "Generation": "decoding.generation",
     "Pair": "models.pairs",
+    "PortabilityConfig": "experiments.portability",
     "Prompt": "prompts",
     "RecordingConfig": "sweeps.recording",
     "RulePolicy": "policies.step_policy",
@@ -61,6 +63,7 @@ _HOMES = {
     "compare": "experiments.compare",
     "evaluate": "evaluation.evaluate",
     "compare_rules": "evaluation.steps",
+    "evaluate_portability": "experiments.portability",
     "export_policy": "experiments.export",
     "load_agent": "agents",
     "load_pair": "models.pairs",
@@ -108,6 +111,8 @@ __all__ = [  # noqa: RUF022
     "Comparison",
     "evaluate",
     "EvaluateConfig",
+    "evaluate_portability",
+    "PortabilityConfig",
     "train_agent",
     "TrainAgentConfig",
     "export_policy",

@@ -215,6 +215,62 @@ class Ablation:
 
 
 @dataclass(frozen=True)
+class PortabilityPoint:
+    """What policies gain where a further token of a block has a given cost.
+
+    Attributes:
+        token_cost: Cost of a further token, as a share of a plain pass.
+        is_own: Whether this is the cost of the sweep's own device.
+        best_fixed: Best fixed size there, chosen on training prompts.
+        best_fixed_speedup: Its mean speedup on the test prompts.
+        carried: Gain over it of the policy that was trained once and priced for this device.
+        carried_reward: Gain of a reward policy that was trained once, for the sweep's own device.
+        retrained: Gain of a reward policy that was trained for this device.
+        kept: Gain of the carried policy as a share of that of the retrained one; NaN if the latter
+            does not gain significantly.
+        oracle: Gain of the fastest size of each request.
+    """
+
+    token_cost: float
+    is_own: bool
+    best_fixed: int
+    best_fixed_speedup: float
+    carried: Interval
+    carried_reward: Interval
+    retrained: Interval
+    kept: Interval
+    oracle: Interval
+
+
+@dataclass(frozen=True)
+class Portability:
+    """How a policy that was trained once does on devices with other prices.
+
+    Attributes:
+        algorithm: Agent whose policy was trained once.
+        reward_algorithm: Agent of the reward policies.
+        points: Results by cost of a further token, increasing.
+    """
+
+    algorithm: str
+    reward_algorithm: str
+    points: list[PortabilityPoint]
+
+
+@dataclass(frozen=True)
+class ByTemperature:
+    """Agents against the best fixed size of each temperature.
+
+    Attributes:
+        best_fixed: These sizes, chosen on training prompts; `block_sizes` names them.
+        agents: Gain in mean speedup of each agent over them.
+    """
+
+    best_fixed: Outcome
+    agents: dict[str, Interval]
+
+
+@dataclass(frozen=True)
 class PaperRow:
     """One row of the paper's table, on the test rows of one temperature.
 
@@ -264,6 +320,9 @@ class Comparison:
         learning_curve: Points per agent over the number of training prompts, if requested.
         budget_curves: Points per price and agent over the number of decodes, if requested.
         ablation: How much each state group adds, if requested.
+        portability: How a policy does on devices with other prices, if requested.
+        by_temperature: Agents against the best fixed size of each temperature; None if the test
+            rows have one temperature.
         paper_table: The paper's table by temperature, if the classifier was compared.
         notes: Notes for the reader of the results.
         settings: How the agents were trained and compared.
@@ -290,6 +349,8 @@ class Comparison:
     learning_curve: Curves = field(default_factory=dict)
     budget_curves: dict[str, Curves] = field(default_factory=dict)
     ablation: Ablation | None = None
+    portability: Portability | None = None
+    by_temperature: ByTemperature | None = None
     paper_table: dict[str, dict[str, PaperRow]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)

@@ -22,6 +22,13 @@ from blockpilot_rl.experiments.curves import budget_curves, learning_curve
 from blockpilot_rl.experiments.folds import family_folds, leave_families_out
 from blockpilot_rl.experiments.judging import judge_agents, make_judge
 from blockpilot_rl.experiments.paper_table import CLASSIFIER, paper_tables
+from blockpilot_rl.experiments.portability import (
+    ACCEPTANCE,
+    DEFAULT_PRICES,
+    check_prices,
+    measure_portability,
+    parse_prices,
+)
 from blockpilot_rl.experiments.processes import process_map
 from blockpilot_rl.experiments.seeds import Splits, TrainedSeeds, Trainer
 from blockpilot_rl.options import changed_options, check_options, option
@@ -31,6 +38,7 @@ from blockpilot_rl.sweeps.selection import (
     check_temperature,
     select_arms,
     select_temperature,
+    state_groups_for,
     temperature_option,
 )
 from blockpilot_rl.sweeps.table import Sweep
@@ -121,6 +129,16 @@ class CompareConfig:
         help="also show the value of each state group: train an agent on each recorded group "
         "alone, on all but each, and on all; reward-regression if none is named",
     )
+    prices: tuple[float, ...] | None = option(
+        None,
+        nargs="?",
+        const=DEFAULT_PRICES,
+        metavar="P,Q",
+        parse=parse_prices,
+        help="also show how the policy of the agent acceptance, trained once, does where a further "
+        "token costs so many percent of a plain pass, next to reward policies; without numbers "
+        f"{','.join(f'{price:g}' for price in DEFAULT_PRICES)}",
+    )
     paper_window: int = option(
         4,
         minimum=0,
@@ -156,6 +174,12 @@ class CompareConfig:
             )
         if not self.algos:
             raise BlockPilotError("algos names no agent; name some, such as ppo,supervised")
+        if self.prices is not None:
+            check_prices(self.prices)
+            if ACCEPTANCE not in self.learners():
+                raise BlockPilotError(
+                    f"prices shows the policy of the agent {ACCEPTANCE}; add it to algos"
+                )
         self._refuse_unused()
 
     def _refuse_unused(self) -> None:
@@ -209,8 +233,9 @@ def compare(
             is invalid, or training and test prompts overlap.
     """
     config = config or CompareConfig()
+    groups = state_groups_for(config.state_groups, config.temperature)
     table = sweep if isinstance(sweep, Sweep) else Sweep.load(sweep)
-    table = table.with_groups(config.state_groups)
+    table = table.with_groups(groups)
     table = select_arms(table, config.arms, config.window)
     rows, note = select_temperature(table, config.temperature)
     splits = Splits.from_sweep(rows)
@@ -220,7 +245,7 @@ def compare(
     folds = family_folds(splits) if config.leave_family_out else {}
     trainer = Trainer(
         range(config.seed, config.seed + config.seeds),
-        config.state_groups,
+        groups,
         hyperparams=hyperparams,
         shuffle_states=config.shuffle_states,
         progress=progress or no_progress,
@@ -286,6 +311,13 @@ def _views(
         views["ablation"] = lambda _: {
             "ablation": ablate(trainer, judge, algorithm, splits, trained)
         }
+    if (prices := config.prices) is not None:
+        reward = next((name for name in trained if not name.startswith(ACCEPTANCE)), REGRESSION)
+        views["portability"] = lambda _: {
+            "portability": measure_portability(
+                trainer, splits, prices, ACCEPTANCE, reward, **judging
+            )
+        }
     return views
 
 
@@ -309,6 +341,7 @@ def _settings(
         name: ",".join(map(str, value)) if isinstance(value, tuple) else value
         for name, value in dataclasses.asdict(config).items()
     }
+    values["state_groups"] = ",".join(trainer.state_groups)
     return {
         "sweep": None if sweep is None or isinstance(sweep, Sweep) else str(sweep),
         **values,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
+
+import numpy as np
 
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.choices import Choices
@@ -11,8 +14,9 @@ from blockpilot_rl.evaluation.judge import Judge
 from blockpilot_rl.evaluation.leakage import refuse_copied_answers, refuse_overlap
 from blockpilot_rl.evaluation.oracle import best_fixed_by_mean, best_fixed_by_total
 from blockpilot_rl.evaluation.pooling import FAMILY_RISK, FamilyRule
-from blockpilot_rl.evaluation.results import Comparison
+from blockpilot_rl.evaluation.results import ByTemperature, Comparison
 from blockpilot_rl.experiments.seeds import Splits
+from blockpilot_rl.sweeps.table import Sweep
 
 
 def judge_agents(
@@ -52,7 +56,35 @@ def judge_agents(
         chosen.check(name, test)
     refuse_copied_answers(choices, test, validation)
     rule = FamilyRule(family_margin, family_risk)
-    return compare_choices(judge, choices, describe_splits(train, validation, test), rule)
+    split = describe_splits(train, validation, test)
+    comparison = compare_choices(judge, choices, split, rule)
+    return dataclasses.replace(comparison, by_temperature=_by_temperature(judge, train, choices))
+
+
+def _by_temperature(
+    judge: Judge, train: Sweep, choices: Mapping[str, Choices]
+) -> ByTemperature | None:
+    """Compare agents with the best fixed size of each temperature, chosen on training rows."""
+    test, seen = judge.test, train.temperatures
+    temperatures = np.unique(test.temperatures)
+    if len(temperatures) < 2:
+        return None
+    arms = np.zeros((1, len(test)), dtype=np.int64)
+    sizes = {}
+    for temperature in temperatures:
+        own = seen == temperature
+        arm = best_fixed_by_mean(train.select_rows(own) if own.any() else train)
+        arms[0, test.temperatures == temperature] = arm
+        sizes[f"{temperature:g}"] = test.arms[arm]
+    fixed = Choices.free(arms)
+    seconds = judge.seconds(fixed)
+    return ByTemperature(
+        best_fixed=dataclasses.replace(judge.outcome(fixed), block_sizes=sizes),
+        agents={
+            name: judge.requests.change(judge.seconds(chosen), seconds)
+            for name, chosen in choices.items()
+        },
+    )
 
 
 def make_judge(splits: Splits, *, confidence: float = 0.95, seed: int = 0) -> Judge:

@@ -238,6 +238,12 @@ class Trainer:
         Raises:
             BlockPilotError: If the algorithm is unknown or the sweep lacks what it needs.
         """
+        return _collect(self.run(algorithm, splits, label=label, **changes), splits.test)
+
+    def run(
+        self, algorithm: str, splits: Splits, *, label: str = "", **changes: Any
+    ) -> list[SeedResult]:
+        """Train an algorithm with every seed, as `train` does, and return each seed's result."""
         task = SeedTask(
             algorithm,
             splits,
@@ -246,13 +252,14 @@ class Trainer:
             shuffle_states=self.shuffle_states,
         )
         task = dataclasses.replace(task, **changes)
-        title, results = f"{algorithm} {label}".strip(), []
+        title = f"{algorithm} {label}".strip()
+        results: list[SeedResult] = []
         self.progress(title, 0, len(self.seeds))
         for result in self.map_seeds(task.run, self.seeds):
             results.append(result)
             self._note(result.notes, label)
             self.progress(title, len(results), len(self.seeds))
-        return _collect(results, splits.test)
+        return results
 
     def _note(self, notes: Sequence[str], label: str) -> None:
         """Keep new notes; a note on all prompts is not repeated for some of them."""

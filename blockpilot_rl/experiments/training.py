@@ -43,7 +43,12 @@ from blockpilot_rl.files import check_output, locked, remove_leftovers, writing
 from blockpilot_rl.options import changed_options, check_options, option
 from blockpilot_rl.progress import ProgressCallback, no_progress
 from blockpilot_rl.provenance import sha256_file
-from blockpilot_rl.sweeps.selection import check_temperature, select_arms, select_temperature
+from blockpilot_rl.sweeps.selection import (
+    check_temperature,
+    select_arms,
+    select_temperature,
+    state_groups_for,
+)
 from blockpilot_rl.sweeps.table import Sweep
 
 Trainable = Agent[Any] | Yardstick
@@ -287,6 +292,8 @@ def _prepare(
 ) -> tuple[Trainable, Sweep | str | Path | None, TrainAgentConfig]:
     """Create the agent, or load the one to continue with the sweep and temperature of its run."""
     if config.trained_agent is None:
+        groups = state_groups_for(config.state_groups, config.temperature)
+        config = dataclasses.replace(config, state_groups=groups)
         agent: Trainable = make_agent(
             config.algo,
             seed=config.seed,

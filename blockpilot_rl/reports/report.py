@@ -29,11 +29,13 @@ from blockpilot_rl.reports.tables import (
     off_policy_table,
     paper_tables,
     pooled_table,
+    portability_table,
     slower_tables,
     sources_table,
     speedup_table,
     split_text,
     summary_table,
+    temperature_table,
 )
 
 _READING = {
@@ -87,6 +89,16 @@ _BUDGETS = (
 _ABLATION = (
     "The same algorithm is trained on each state group alone, on all but each, and on all recorded "
     "groups. The change is the paired difference in mean speedup from agents that see all groups."
+)
+_TEMPERATURES = (
+    "Agents that see the sampling options choose for all temperatures. They are compared with one "
+    "fixed size for all requests, and with the best fixed size of each temperature."
+)
+_PORTABILITY = (
+    "The acceptance policy was trained once and priced for devices where a further token of a "
+    "block costs this share of a plain pass. The reward policy was trained for each device, and "
+    "once for the sweep's own. The share kept is the gain of the acceptance policy over that of "
+    "the reward policy that was trained there."
 )
 _OFF_POLICY = (
     "A log is simulated by drawing a random block size for each test row and keeping only its "
@@ -207,6 +219,8 @@ def _sections(comparison: Comparison, plots: Mapping[str, Figure]) -> list[Secti
             "families",
         ),
     ]
+    if (temperatures := temperature_table(comparison)) is not None:
+        sections.insert(1, Section("All temperatures", _TEMPERATURES, [temperatures]))
     if (pooled := pooled_table(comparison)) is not None:
         sections.append(Section("Families estimated together", _POOLED, [pooled]))
     for grouping, table in groups.items():
@@ -222,6 +236,8 @@ def _sections(comparison: Comparison, plots: Mapping[str, Figure]) -> list[Secti
         sections.append(Section("At equal decode budget", _BUDGETS, [budget], "budget_curves"))
     if (ablation := ablation_table(comparison)) is not None:
         sections.append(Section("State groups", _ABLATION, [ablation]))
+    if (portability := portability_table(comparison)) is not None:
+        sections.append(Section("Other devices", _PORTABILITY, [portability]))
     if tables := paper_tables(comparison):
         sections.append(Section("The paper's table", _PAPER, tables))
     sections.append(Section("Fixed sizes", "", [speedup_table(comparison)], "speedups"))

@@ -38,6 +38,7 @@ def comparison_tables(comparison: Comparison) -> list[TextTable]:
     """All tables of a comparison that it has numbers for."""
     tables = [
         summary_table(comparison),
+        temperature_table(comparison),
         sources_table(comparison),
         decoding_table(comparison),
         arms_table(comparison),
@@ -49,6 +50,7 @@ def comparison_tables(comparison: Comparison) -> list[TextTable]:
         learning_table(comparison),
         budget_table(comparison),
         ablation_table(comparison),
+        portability_table(comparison),
         off_policy_table(comparison),
         *paper_tables(comparison),
     ]
@@ -97,6 +99,57 @@ def summary_table(comparison: Comparison) -> TextTable:
     return TextTable(
         f"Speedup over plain decoding, {split_text(comparison, 'test')}", columns, rows
     )
+
+
+def temperature_table(comparison: Comparison) -> TextTable | None:
+    """Gains over one fixed size for all temperatures, and over the best one of each."""
+    found = comparison.by_temperature
+    if found is None:
+        return None
+    fixed = found.best_fixed
+    sizes = ", ".join(f"{size} at {name}" for name, size in fixed.block_sizes.items())
+    columns = [
+        "choice",
+        "mean\nspeedup",
+        f"gain over {comparison.best_fixed.block_size} for all\n"
+        f"({100 * comparison.confidence:.3g}% interval)",
+        f"gain over best fixed of each\n({sizes})",
+    ]
+    rows = [["best fixed of each", f"{fixed.mean_speedup:.3f}", gain_text(fixed.gain), "–"]]
+    rows += [
+        [name, f"{agent.mean_speedup:.3f}", gain_text(agent.gain), gain_text(found.agents[name])]
+        for name, agent in comparison.agents.items()
+    ]
+    return TextTable("All temperatures as one task", columns, rows)
+
+
+def portability_table(comparison: Comparison) -> TextTable | None:
+    """Gains of policies where a further token has another cost."""
+    found = comparison.portability
+    if found is None:
+        return None
+    columns = [
+        "a further token costs\n(of a plain pass)",
+        "best fixed",
+        f"{found.algorithm},\ntrained once",
+        f"{found.reward_algorithm},\ntrained there",
+        "share kept",
+        f"{found.reward_algorithm},\ntrained once",
+        "oracle",
+    ]
+    rows = [
+        [
+            f"{100 * point.token_cost:.3g}%" + (" (the sweep's)" if point.is_own else ""),
+            f"{point.best_fixed} ({point.best_fixed_speedup:.3f})",
+            gain_text(point.carried),
+            gain_text(point.retrained),
+            _share(point.kept),
+            gain_text(point.carried_reward),
+            gain_text(point.oracle),
+        ]
+        for point in found.points
+    ]
+    return TextTable("Gain over best fixed on devices with other prices", columns, rows)
 
 
 def sources_table(comparison: Comparison) -> TextTable:

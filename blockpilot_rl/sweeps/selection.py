@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from blockpilot_rl.decoding.state import DEFAULT_GROUPS
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.options import option
 from blockpilot_rl.sweeps.table import Sweep
@@ -66,6 +67,20 @@ def select_temperature(sweep: Sweep, temperature: float | str | None) -> tuple[S
         f"the sweep has the temperatures {listed}; only its {len(rows):,} greedy rows of "
         f"{len(sweep):,} are used; the option temperature selects others, or all"
     )
+
+
+def state_groups_for(
+    state_groups: Sequence[str], temperature: float | str | None
+) -> tuple[str, ...]:
+    """State groups for the rows of a temperature: the default ones gain `sampling` for all.
+
+    Args:
+        state_groups: The groups that are asked for.
+        temperature: As in `select_temperature`.
+    """
+    groups = tuple(state_groups)
+    mixed = temperature == ALL_TEMPERATURES and groups == DEFAULT_GROUPS
+    return (*groups, "sampling") if mixed else groups
 
 
 def select_arms(sweep: Sweep, arms: Sequence[int] | None, window: int | None) -> Sweep:
