@@ -87,7 +87,12 @@ def baselines(lengths: Sequence[int]) -> dict[str, Baseline]:
         lengths: Draft lengths, increasing from 1.
     """
     drafts = [length for length in lengths if length > 1]
-    follow = {"memory": (0.8, 0.9, 0.95, 1.0), "prior_weight": (2.0, 4.0, 8.0, 16.0)}
+    written = {"memory": (0.9,), "prior_weight": (4.0,), "threshold": (0.04,)}
+    follow = {
+        "memory": (0.8, 0.9, 0.95, 1.0),
+        "prior_weight": (2.0, 4.0, 8.0, 16.0),
+        "plain_memory": (0.9,),
+    }
     verify = {"threshold": THRESHOLDS}
     return {
         "fixed": Baseline(FixedRule, {"length": lengths}),
@@ -99,6 +104,8 @@ def baselines(lengths: Sequence[int]) -> dict[str, Baseline]:
             EntropyRule,
             {"length": drafts, "scale": (0.1, 0.2, 0.4), "threshold": (0.2, 0.4, 0.6)},
         ),
+        "hand-made rule without prior": Baseline(RateRule, written),
+        "hand-made rule": Baseline(RateRule, written, reads_prior=True),
         "recent acceptance": Baseline(RateRule, {**follow, "threshold": (0.0,)}),
         "recent acceptance and confidence": Baseline(RateRule, {**follow, **verify}),
         "prior and confidence": Baseline(
