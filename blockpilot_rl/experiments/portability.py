@@ -12,6 +12,7 @@ import math
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +182,7 @@ def measure_portability(
     points: list[PortabilityPoint] = []
     for cost in sorted({own, *(price / 100 for price in prices)}):
         device = profile if cost == own else profile.scaled(cost / own)
-        there = splits.map(lambda part, device=device: _repriced(part, device))
+        there = splits.map(partial(_repriced, profile=device))
         label = f"at {100 * cost:.3g}%"
         retrained = kept if cost == own else trainer.run(reward_algorithm, there, label=label)
         fixed = best_fixed_by_mean(there.train)

@@ -8,9 +8,12 @@ import pytest
 
 from blockpilot_rl.cli import calibrate as command
 from blockpilot_rl.cli.calibrate import CHECK_FLAGS, MEASURING_FLAGS, CalibrateConfig, main
+from blockpilot_rl.cli.generate import main as generate
 from blockpilot_rl.decoding import calibration as module
 from blockpilot_rl.decoding.calibration import Calibration
+from blockpilot_rl.models.pairs import load_pair
 from blockpilot_rl.sweeps.table import Sweep
+from tests.policies.test_pricing import policy_of
 from tests.synthetic import synthetic_table
 from tests.tiny_pair import PROMPTS, save_tiny_pair
 
@@ -51,6 +54,40 @@ def test_a_profile_with_a_check(call, folder, tmp_path, capsys):
     assert "Time of a pass after 40 tokens of context, float32" in text
     assert f"target with drafter on {saved.device}: a further token" in text
     assert f"in the median of {saved.check['pairs']} real decodes" in text
+
+
+def test_the_profile_is_kept_for_policies(call, folder, tmp_path, capsys, caplog, monkeypatch):
+    """`generate` finds it by itself and says so; another file or none can be named."""
+    monkeypatch.setenv("BLOCKPILOT_CALIBRATIONS", str(tmp_path / "kept"))
+    pair = load_pair(folder / "target", folder / "drafter", "float32")
+    policy_of(pair).save_pretrained(tmp_path / "policy")
+    words = ["--target", folder / "target", "--drafter", folder / "drafter"]
+    words += ["--prompt", "a b c d", "--policy", tmp_path / "policy", "--json"]
+
+    def generated(*more):
+        assert generate([str(word) for word in (*words, *more)]) == 0
+        (line,) = [item.getMessage() for item in caplog.records if "policies" in item.name]
+        caplog.clear()
+        return json.loads(capsys.readouterr().out), line
+
+    record, line = generated()
+    assert "prices that it was exported with" in line
+    assert record["confidence"] == pytest.approx(1.0)
+    assert call("--arms", "1,4,8") == 0
+    (kept,) = (tmp_path / "kept").iterdir()
+    assert f"kept for policies in {kept}" in capsys.readouterr().out
+    assert Calibration.load(kept).fingerprint == pair.fingerprint
+    assert f"in float32 from {kept}" in generated()[1]
+    assert "prices that it was exported with" in generated("--calibration", "none")[1]
+    assert "uses the calibration of" in generated("--calibration", kept)[1]
+    assert str(kept) not in generated("--calibration", kept)[1]
+    assert generate([str(word) for word in (*words[:6], "--calibration", kept)]) == 2
+    assert "name one with --policy" in capsys.readouterr().err
+
+
+def test_a_repriced_sweep_needs_a_folder(call, folder, capsys):
+    assert call("--sweep", folder / "sweep") == 2
+    assert "name its folder with --out" in capsys.readouterr().err
 
 
 def test_a_check_at_a_temperature_over_groups(call, tmp_path, capsys):
