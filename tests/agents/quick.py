@@ -46,7 +46,7 @@ QUICK: dict[str, dict[str, Any]] = {
         "weight_decay": 0.01,
         "ent_coef": 0.1,
     },
-    "acceptance": {"alphas": (1, 10, 100)},
+    "acceptance": {"alphas": "1,10,100"},
     "acceptance-bandit": {**_BANDIT, "alpha": 1000},
     "fixed": {},
     "random": {},
