@@ -200,3 +200,12 @@ def test_a_folder_of_several_temperatures_gives_its_greedy_rows(table, tmp_path)
     sweep.save(tmp_path / "sweep")
     assert len(BlockSizeEnv(tmp_path / "sweep", split=None)) == len(table)
     assert len(BlockSizeEnv(sweep, split=None)) == len(sweep) > len(table)
+
+
+@pytest.mark.parametrize("groups", [("sampling",), ("prompt", "sampling"), ("sampling", "prompt")])
+def test_the_sampling_options_are_observed_in_sweeps_that_lack_the_group(groups):
+    env = BlockSizeEnv(mixed(synthetic_table(20), 10), split=None, state_groups=groups)
+    first = groups.index("sampling")
+    for row, temperature in enumerate(mixed(synthetic_table(20), 10).temperatures):
+        observed, _ = env.reset(options={"row": row})
+        assert observed[first : first + 3].tolist() == [temperature, 1, 0]
