@@ -16,6 +16,7 @@ from blockpilot_rl.agents.hyperparameters import require
 from blockpilot_rl.agents.monitor import Monitor
 from blockpilot_rl.agents.problem import Problem
 from blockpilot_rl.agents.projection import Projection
+from blockpilot_rl.policies.acceptance import SMALLEST_VARIANCE
 from blockpilot_rl.policies.config import PolicyConfig
 from blockpilot_rl.policies.policy import BlockSizePolicy
 from blockpilot_rl.sweeps.table import Sweep
@@ -258,7 +259,7 @@ class AcceptanceData:
             "average": (hazards.cumprod(dim=2) * model.in_block()).mean(dim=0),
             "spread": torch.linalg.solve_triangular(factor, identity, upper=False),
             "residual_variance": 1 / model.penalty,
-            "variance_limit": variance.quantile(trusted),
+            "variance_limit": variance.quantile(trusted).clamp(min=SMALLEST_VARIANCE),
             "answer_tokens": self.answer_tokens.mean(),
             "prompt_tokens": self.prompt_tokens.mean(),
         }

@@ -17,6 +17,9 @@ from torch import nn
 SHAPES = 3
 """Shapes over the draft positions, at most: the level of the hazards, their slope and curvature."""
 
+SMALLEST_VARIANCE = 1e-12
+"""Variances below this count as this; that at a single training state is 0."""
+
 
 class Survival(NamedTuple):
     """Predicted survival of drafts.
@@ -103,7 +106,7 @@ class AcceptanceHead(nn.Module):
         left_out = standardised.square().sum(dim=1) - components.square().sum(dim=1)
         variance = (components @ self.spread.T).square().sum(dim=1)
         variance = variance + self.residual_variance * left_out.clamp(min=0)
-        return (self.variance_limit / variance).clamp(max=1)
+        return (self.variance_limit / variance.clamp(min=SMALLEST_VARIANCE)).clamp(max=1)
 
     def problem(self) -> str | None:
         """Describe a value that no fitted head has, if there is one."""

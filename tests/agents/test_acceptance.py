@@ -218,3 +218,18 @@ def test_gradient_and_information_are_those_of_the_likelihood(table):
     torch.testing.assert_close(
         -torch.autograd.functional.hessian(likelihood, model.theta), information
     )
+
+
+@pytest.mark.parametrize("arms", [(1, 2), (1, 2, 4), (1, 16)])
+@pytest.mark.parametrize("prompts", [1, 3, 40])
+@pytest.mark.parametrize("algorithm", ["acceptance", "acceptance-bandit"])
+def test_few_block_sizes_and_few_prompts(algorithm, arms, prompts):
+    small = synthetic_table(200).select_arms(arms).select_rows(np.arange(prompts))
+    settings = {**QUICK[algorithm]}
+    if algorithm == "acceptance-bandit":
+        settings |= {"n_timesteps": 64, "eval_freq": 64, "learning_starts": 32}
+    agent = make_agent(algorithm, hyperparams=settings).learn(small)
+    assert set(agent.choose(small)) <= set(range(len(arms)))
+    curves = agent.policy.survival(agent.problem.states(small)).curves
+    assert curves.shape == (prompts, len(arms), max(arms) - 1)
+    assert ((curves >= 0) & (curves <= 1)).all()
