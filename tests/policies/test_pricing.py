@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import warnings
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from blockpilot_rl.decoding.calibration import Calibration, find_calibration
 from blockpilot_rl.decoding.decoder import Decoder
@@ -169,3 +171,50 @@ def test_the_hook_prices_the_policy(trained, cache, lines):
         assert max(output.generation.block_sizes) == size
         assert output.generation.confidence == pytest.approx(1.0)
     assert len(lines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"head": "acceptence"}, "unknown head 'acceptence'. Did you mean 'acceptance'"),
+        ({"head": 3}, "value of a wrong type"),
+        ({"head": "reward"}, "are corrupt"),
+        ({"hidden": []}, "number of components"),
+        ({"hidden": [2]}, "are corrupt"),
+        ({"prices": None}, "needs `prices` and `trained_on`"),
+        ({"prices": {"device": "x"}}, "value of a wrong type"),
+        ({"trained_on": None}, "needs `prices` and `trained_on`"),
+        ({"arms": [4, 8]}, "arms that begin with 1"),
+        ({"arms": [1, 4, 6]}, "block size 6 is not in the latency profile"),
+    ],
+)
+def test_a_damaged_config_is_named(trained, tmp_path, changes, message):
+    policy_of(trained).save_pretrained(tmp_path / "policy")
+    file = tmp_path / "policy" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    with pytest.raises(BlockPilotError, match=message) as refused:
+        BlockSizePolicy.from_pretrained(tmp_path / "policy")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("average", 1.5, "no probability"),
+        ("average", -0.1, "no probability"),
+        ("variance_limit", 0.0, "not positive"),
+        ("answer_tokens", -1.0, "not positive"),
+        ("intercept", float("nan"), "not finite"),
+        ("spread", float("inf"), "not finite"),
+    ],
+)
+def test_impossible_weights_are_neither_saved_nor_read(trained, tmp_path, name, value, message):
+    policy = policy_of(trained)
+    policy.save_pretrained(tmp_path / "policy")
+    getattr(policy.acceptance, name).fill_(value)
+    with pytest.raises(BlockPilotError, match=message):
+        policy.save_pretrained(tmp_path / "other")
+    weights = {key: tensor.contiguous() for key, tensor in policy.state_dict().items()}
+    save_file(weights, tmp_path / "policy" / "model.safetensors")
+    with pytest.raises(BlockPilotError, match=message):
+        BlockSizePolicy.from_pretrained(tmp_path / "policy")
