@@ -240,7 +240,9 @@ class LeanDrafter:
             hidden = layer.denoise(hidden, cos, sin, offsets, attend)
         return hidden[:, 1:]
 
-    def draft_at(self, blocks: Blocks, cache: KVCache) -> torch.Tensor:
+    def draft_at(
+        self, blocks: Blocks, cache: KVCache, *, keeps_context: bool = True
+    ) -> torch.Tensor:
         """Draft many blocks in one pass.
 
         The blocks of a text are one query of its context, which is read in place. Their own keys
@@ -250,6 +252,9 @@ class LeanDrafter:
         Args:
             blocks: What to draft.
             cache: Context of whole texts, one per row.
+            keeps_context: Whether the whole context stays. Otherwise the tokens of a text read and
+                keep only what lies before its last block, which is faster: they are written right
+                after it. So draft at the last positions first.
 
         Returns:
             States of the tokens of all blocks, block after block, for `logits` to read,
@@ -263,13 +268,13 @@ class LeanDrafter:
         cos, sin = self._rope.cos[positions], self._rope.sin[positions]
         rows, tokens = torch.unique_consecutive(blocks.rows[block], return_counts=True)
         counts = tokens.tolist()
-        masks = [
-            self._masks(own, blocks.starts[own], places, cache)
-            for own, places in zip(block.split(counts), positions.split(counts), strict=True)
-        ]
+        starts = blocks.starts[block].split(counts)
+        ends = [cache.length if keeps_context else int(own.max()) for own in starts]
+        own = zip(block.split(counts), starts, positions.split(counts), ends, strict=True)
+        masks = [self._masks(*each) for each in own]
         caches = [
-            layer_caches(cache.states[:, row, None], cache.length, cache.length + count)
-            for row, count in zip(rows.tolist(), counts, strict=True)
+            layer_caches(cache.states[:, row, None], end, end + count)
+            for row, end, count in zip(rows.tolist(), ends, counts, strict=True)
         ]
         for layer, view, parts in zip(
             self.layers, self.views, zip(*caches, strict=True), strict=True
@@ -280,7 +285,7 @@ class LeanDrafter:
         return hidden[0]
 
     def _masks(
-        self, block: torch.Tensor, starts: torch.Tensor, positions: torch.Tensor, cache: KVCache
+        self, block: torch.Tensor, starts: torch.Tensor, positions: torch.Tensor, length: int
     ) -> dict[_View, torch.Tensor]:
         """Make additive masks of the blocks of one text, for every view that a layer has.
 
@@ -288,12 +293,12 @@ class LeanDrafter:
             block: Block of each token, `[n]`.
             starts: Position of that block's anchor, `[n]`.
             positions: Position of each token, `[n]`.
-            cache: Context of the text.
+            length: Length of the text's context.
 
         Returns:
             `[1, 1, groups * n, context + n]` for each view.
         """
-        context = torch.arange(cache.length, device=block.device)
+        context = torch.arange(length, device=block.device)
         seen = torch.cat([context < starts[:, None], block[:, None] == block], dim=1)
         places = torch.cat([context, positions])
         masks = {}

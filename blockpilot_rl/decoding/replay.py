@@ -30,6 +30,9 @@ _TEXTS = 16
 _TOKENS = 256
 """Approximate number of tokens of one text in a pass of a trace."""
 
+_ROWS = 128
+"""Drafts whose logits are read together, few enough to stay in the cache."""
+
 
 @dataclass(frozen=True, eq=False)
 class Trace:
@@ -144,12 +147,13 @@ def encode_probabilities(values: np.ndarray) -> np.ndarray:
         uint8 of the same shape.
     """
     negative = -np.log(np.maximum(np.asarray(values, np.float32), np.float32(np.exp(-10.0))))
-    return np.rint(255 * np.sqrt(np.maximum(negative, 0) / 10)).astype(np.uint8)
+    codes = np.rint(255 * np.sqrt(np.maximum(negative, 0) / 10))
+    return np.asarray(codes.astype(np.uint8))
 
 
 def decode_probabilities(codes: np.ndarray) -> np.ndarray:
     """Read codes of `encode_probabilities` as float16."""
-    return _PROBABILITIES[codes]
+    return np.asarray(_PROBABILITIES[codes])
 
 
 _PROBABILITIES = np.exp(-10 * (np.arange(256) / 255) ** 2).astype(np.float16)
@@ -271,35 +275,43 @@ class _Texts:
         )
         before, right = blocks.anchors.clone(), torch.ones_like(blocks.sizes, dtype=torch.bool)
         for offset in range(1, longest + 1):
-            alive = (blocks.sizes > offset).nonzero()[:, 0]
-            rows, places = blocks.rows[alive], blocks.starts[alive] + offset
-            logits = self.drafter.logits(states[blocks.firsts[alive] + offset], before[alive])
-            noise = self._noise(rows, places) if self.sampling.noisy_drafts else None
-            drafts = self.sampling.propose(logits, noise)
-            chains.values[alive, offset - 1] = self._chain_values(logits, drafts)
-            before[alive] = proposed = self.drafter.to_target_ids(drafts)
-            inside = places <= self.ends[rows]
-            right[alive] &= inside & (proposed == self.tokens[rows, places * inside])
-            chains.accepted[alive] += right[alive]
+            for alive in (blocks.sizes > offset).nonzero()[:, 0].split(_ROWS):
+                rows, places = blocks.rows[alive], blocks.starts[alive] + offset
+                logits = self.drafter.logits(states[blocks.firsts[alive] + offset], before[alive])
+                noise = self._noise(rows, places) if self.sampling.noisy_drafts else None
+                drafts, chains.values[alive, offset - 1] = self._propose(logits, noise)
+                before[alive] = proposed = self.drafter.to_target_ids(drafts)
+                inside = places <= self.ends[rows]
+                right[alive] &= inside & (proposed == self.tokens[rows, places * inside])
+                chains.accepted[alive] += right[alive]
         left = self.ends[blocks.rows] - blocks.starts
         return replace(chains, accepted=torch.minimum(chains.accepted + 1, left))
 
-    def _chain_values(self, logits: torch.Tensor, drafts: torch.Tensor) -> torch.Tensor:
-        """Top-1 probability, top-2 margin, and tempered probability of the draft, `[n, 3]`.
+    def _propose(
+        self, logits: torch.Tensor, noise: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Choose drafts and describe them.
 
         Args:
-            logits: `[n, draft_vocab]`.
-            drafts: The proposed draft ids, `[n]`.
+            logits: `[n, draft_vocab]`; overwritten.
+            noise: As for `Sampling.propose`.
+
+        Returns:
+            Draft ids, `[n]`, and their values as in `_Chains`, `[n, 3]`.
         """
-        logits = logits.float()
-        top = logits.topk(2, dim=-1).values
-        probs = (top - logits.logsumexp(dim=-1, keepdim=True)).exp()
-        values = [probs[:, 0], probs[:, 0] - probs[:, 1], probs[:, 0]]
-        if not self.sampling.is_greedy:
-            tempered = logits / self.sampling.temperature
-            chosen = tempered.gather(1, drafts[:, None])[:, 0]
-            values[2] = (chosen - tempered.logsumexp(dim=-1)).exp()
-        return torch.stack(values, dim=-1)
+        temperature = 1.0 if self.sampling.is_greedy else self.sampling.temperature
+        top, drafts = best = logits.max(dim=-1)
+        if noise is not None:
+            drafts = self.sampling.propose(logits, noise)
+        relative = logits.float().sub_(top[:, None])
+        chosen = relative.gather(1, drafts[:, None])[:, 0] / temperature
+        tempered = (relative / temperature).exp_().sum(dim=-1) if temperature != 1 else None
+        odds = relative.exp_()
+        total = odds.sum(dim=-1)
+        odds.scatter_(1, best.indices[:, None], 0.0)
+        margins = (1 - odds.amax(dim=-1)) / total
+        proposed = chosen.exp() / (total if tempered is None else tempered)
+        return drafts, torch.stack([1 / total, margins, proposed], dim=-1)
 
     def _noise(self, rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
         """Noise for the draft vocabulary, computed once where arms share a place, `[n, vocab]`."""
@@ -363,13 +375,15 @@ def _traces(
     accepted = torch.ones(shape, dtype=torch.int16, device=device)
     values = torch.zeros(*shape, max(block_sizes) - 1, 3, device=device)
     window = _anchors(block_sizes)
-    for first in range(0, shape[1], window):
+    # From the end, because drafting overwrites the context behind it.
+    for first in reversed(range(0, shape[1], window)):
         anchors = torch.arange(first, first + window, device=device)
         wanted = (anchors[:, None] < counts[:, None, None]) & (sizes > 1)
         rows, places, arms = wanted.nonzero(as_tuple=True)
         places += first
         blocks = texts.blocks(rows, texts.starts[rows] + places, sizes[arms])
-        chains = texts.chains(blocks, texts.drafter.draft_at(blocks, texts.cache))
+        states = texts.drafter.draft_at(blocks, texts.cache, keeps_context=False)
+        chains = texts.chains(blocks, states)
         accepted[rows, places, arms] = chains.accepted.to(torch.int16)
         values[rows, places, arms, : chains.values.shape[1]] = chains.values
     drafts = torch.cat(

@@ -2,13 +2,15 @@
 
 `trace.parquet` is next to `sweep.parquet` and has a row for each traced row: `id`, `temperature`,
 `seed`, `max_new_tokens`, and, for every block size B, `accepted_B` (`Trace.accepted`) and the codes
-of its chain, anchor by anchor: `confidences_B`, `margins_B` and `proposed_B`. `entropy`, `top1`
-and `margin` are the columns of `Trace.next_token`. Files of release 0.1 have `accepted_B` and
-`confidences` of the largest block alone.
+of its chain, anchor by anchor: `confidences_B`, `margins_B` and `proposed_B`, as differences to the
+codes of the next smaller size. `entropy`, `top1` and `margin` are the columns of
+`Trace.next_token`. Files of release 0.1 have `accepted_B` and `confidences` of the largest block
+alone.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -154,10 +156,12 @@ def _extended_columns(
         )
     columns = {"max_new_tokens": pa.array(budgets, pa.int32())}
     for name in CHAINS:
-        values = [getattr(trace, name) for trace in traces]
+        chains = [_pack(getattr(trace, name), arms) for trace in traces]
+        if name == "proposed" and all(chain is None for chain in chains):
+            continue
         for arm, own in zip(arms, draft_columns(arms), strict=True):
-            codes = [None if v is None else encode_probabilities(v[:, own]).ravel() for v in values]
-            if arm > 1 and (name != "proposed" or any(code is not None for code in codes)):
+            if arm > 1:
+                codes = [None if chain is None else chain[:, own].ravel() for chain in chains]
                 columns[f"{name}_{arm}"] = pa.array(codes, pa.list_(pa.uint8()))
     for index, name in enumerate(NEXT_TOKEN):
         values = [
@@ -165,6 +169,36 @@ def _extended_columns(
         ]
         columns[name] = pa.array(values, pa.list_(pa.float16()))
     return columns
+
+
+def _pack(chains: np.ndarray | None, arms: tuple[int, ...]) -> np.ndarray | None:
+    """Encode chains as differences, which compress well, to those of the next smaller block size.
+
+    Args:
+        chains: Probabilities of the drafts, `[anchors, drafts]`, or None.
+        arms: Block sizes.
+
+    Returns:
+        Differences of codes modulo 256 at the same place, same shape; the last draft of a chain
+        that the smaller block does not have keeps its code.
+    """
+    if chains is None:
+        return None
+    codes = encode_probabilities(chains)
+    packed, columns = codes.copy(), draft_columns(arms)
+    for smaller, own in itertools.pairwise(columns):
+        shared = smaller.stop - smaller.start
+        packed[:, own.start : own.start + shared] -= codes[:, smaller]
+    return packed
+
+
+def _unpack(packed: np.ndarray, arms: tuple[int, ...]) -> np.ndarray:
+    """Read what `_pack` wrote as probabilities."""
+    codes = packed.copy()
+    for smaller, own in itertools.pairwise(draft_columns(arms)):
+        shared = smaller.stop - smaller.start
+        codes[:, own.start : own.start + shared] += codes[:, smaller]
+    return decode_probabilities(codes)
 
 
 def read_traces(path: Path, arms: tuple[int, ...], claim: str | None = None) -> dict[Key, Trace]:
@@ -246,7 +280,7 @@ def _parse_extended(values: pd.Series, arms: tuple[int, ...], accepted: np.ndarr
             if codes.size != anchors * (arm - 1) or not ((codes >= 0) & (codes <= 255)).all():
                 raise ValueError(f"has {column} that are not {arm - 1} codes for each anchor")
             parts.append(codes.astype(np.uint8).reshape(anchors, arm - 1))
-        chain = decode_probabilities(np.concatenate(parts, axis=1))
+        chain = _unpack(np.concatenate(parts, axis=1), arms)
         chains[name] = np.where(drafted, chain, np.float16(0))
     next_token = np.stack([np.asarray(values[name], np.float16) for name in NEXT_TOKEN], axis=1)
     if len(next_token) != anchors + 1 or not (next_token >= 0).all():

@@ -33,6 +33,36 @@ def test_every_pass_costs_what_its_context_costs():
     assert PROFILE.decode_seconds(4, 20, []) == 0.0
 
 
+def test_shorter_blocks_near_the_end_of_a_budget_cost_their_own_size():
+    """A budget of 8, passes at tokens 0, 4 and 6: blocks of 4, 4 and 2, noise up to the end."""
+    measured = dataclasses.replace(
+        WARM,
+        block_sizes=(1, 2, 4),
+        draft=((0.0, 0.0), (0.006, 0.0), (0.01, 0.0)),
+        verify=((0.03, 0.0), (0.04, 0.0), (0.05, 0.0)),
+        read_prompt=(0.0, 0.0),
+    )
+    whole = measured.decode_seconds(4, 20, [4, 2, 1])
+    assert whole == pytest.approx(3 * 0.06)
+    found = measured.decode_seconds(4, 20, [4, 2, 1], max_new_tokens=8)
+    assert found == pytest.approx(0.06 + 0.06 + 0.046)
+    assert measured.decode_seconds(4, 20, [4, 2, 1], max_new_tokens=99) == pytest.approx(whole)
+    sampled = measured.decode_seconds(4, 20, [4, 2, 1], sampled=True, max_new_tokens=8)
+    choosing = 2 * (0.002 + 2 * 0.001 + 0.004 + 3 * 0.003) + (0.002 + 0.004 + 0.003)
+    assert sampled - found == pytest.approx(choosing + 8 * 0.0005)
+
+
+def test_sizes_between_measured_ones_are_interpolated():
+    """A draft of 2 or 3 tokens is not priced below the smallest measured one, of 4."""
+    np.testing.assert_allclose(PROFILE.draft_table()[[0, 1, 2, 4], 0], [0, 0, 0.01, 0.01])
+    np.testing.assert_allclose(PROFILE.verify_table()[[1, 4], 0], [0.03, 0.05])
+    three = dataclasses.replace(
+        PROFILE, block_sizes=(1, 2, 6), draft=((0.0, 0.0), (0.01, 0.0), (0.03, 0.0)),
+        verify=((0.03, 0.0),) * 3,
+    )  # fmt: skip
+    np.testing.assert_allclose(three.draft_table()[:, 0], [0, 0, 0.01, 0.015, 0.02, 0.025, 0.03])
+
+
 def test_a_temperature_adds_to_every_pass_and_every_position():
     """A block of 4 proposes 3 and chooses 4 tokens; noise reaches to the end of the last block."""
     for size, emitted in ((4, [3, 1, 2]), (1, [1, 1])):

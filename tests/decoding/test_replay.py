@@ -10,9 +10,16 @@ import torch
 from blockpilot_rl.decoding import replay as module
 from blockpilot_rl.decoding.batched import continue_batch
 from blockpilot_rl.decoding.decoder import Decoder
-from blockpilot_rl.decoding.replay import replay, trace
+from blockpilot_rl.decoding.replay import (
+    decode_probabilities,
+    draft_columns,
+    encode_probabilities,
+    is_drafted,
+    replay,
+    trace,
+)
 from blockpilot_rl.decoding.sampling import GREEDY, Sampling, gumbel
-from blockpilot_rl.decoding.state import draft_features
+from blockpilot_rl.decoding.state import next_token_features
 from blockpilot_rl.models.drafter import DFlashDraftModel
 from tests.tiny_pair import PROMPTS, answers, encode
 
@@ -68,7 +75,8 @@ def test_the_last_pass_is_clipped_to_the_budget(trained, budget):
 def test_sampled_texts_equal_the_decoder_step_by_step(any_pair, sampling):
     """One-step independent drafts collapse acceptance at T > 0 (z-lab/dflash#169)."""
     replayed = assert_replay_is_exact(any_pair, TEXTS[:3], 24, (1, 2, 5, 8, 16), sampling)
-    assert max(max(arm) for row in replayed for arm in row) > 1
+    if sampling.draft == "shared":
+        assert max(max(arm) for row in replayed for arm in row) > 1
 
 
 def test_noise_is_computed_once_where_arms_share_a_position(trained, monkeypatch):
@@ -138,25 +146,98 @@ def test_trajectories_follow_from_a_trace(any_pair, sampling):
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLINGS[2]])
-def test_a_trace_is_what_decoding_would_do_from_there(any_pair, sampling):
-    """From every third position on, as a separate prompt with the same noise."""
-    decoder = Decoder(any_pair)
-    (item,) = continuations(any_pair, TEXTS[:1], 30, sampling)
-    item = dataclasses.replace(item, max_new_tokens=60)
-    found = trace(decoder.drafter, [item], ARMS)[0]
-    for anchor in range(0, 29, 3):
+@pytest.mark.parametrize("budget", [2, 3, 7, 18])
+def test_blocks_of_every_size_near_the_end_of_a_budget(any_pair, budget, sampling):
+    assert_replay_is_exact(any_pair, TEXTS[:2], budget, tuple(range(1, 17)), sampling)
+
+
+def test_blocks_are_shorter_near_the_end_of_a_budget_only(trained):
+    """A block has no more drafts than tokens are left; a stop token shortens no block."""
+    decoder, ids = Decoder(trained), encode(trained, TEXTS[0])
+    real = decoder.generate(ids, 8, 20)
+    left = 20 - np.cumsum(real.accepted)[:-1]
+    assert real.block_sizes[1:] == np.minimum(8, left + 1).tolist()
+    assert real.block_sizes[-1] < 8
+    cut = dataclasses.replace(trained, stop_token_ids=(real.tokens[12],))
+    stopped = Decoder(cut).generate(ids, 8, 40)
+    assert set(stopped.block_sizes[1:]) == {8}
+    (item,) = continue_batch(decoder.target, [ids[0]], 40, cut.stop_token_ids)
+    assert (item.max_new_tokens, len(item.output_ids)) == (40, len(stopped.tokens))
+    assert replay(decoder.drafter, [item], (8,)) == [[stopped.accepted[1:]]]
+    assert (trace(decoder.drafter, [item], (1, 8))[0].sizes((1, 8)) == (1, 8)).all()
+
+
+def chain(decoder, prefill, anchor, size, position):
+    """What the decoder drafts: confidences, margins, probabilities of the drafts, and drafts."""
+    sampling, rows = prefill.sampler.sampling, []
+
+    def choose(logits, first):
+        drafts = prefill.sampler.propose(logits, position + first, decoder.drafter.token_ids)
+        probs = torch.softmax(logits, dim=-1).topk(2).values
+        tempered = torch.softmax(logits / (sampling.temperature or 1), dim=-1)
+        chosen = tempered.gather(1, drafts[:, None])[:, 0]
+        rows.append(torch.stack([probs[:, 0], probs[:, 0] - probs[:, 1], chosen], dim=1))
+        return drafts
+
+    states = decoder.drafter.draft(anchor, size, prefill.draft_cache)[0]
+    drafts = decoder.drafter.propose(states, anchor[0], choose)
+    return torch.cat(rows).numpy(), drafts.tolist()
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLINGS[0], SAMPLINGS[3]])
+@pytest.mark.parametrize("budget", [30, 60])
+def test_a_trace_is_what_decoding_would_do_from_there(any_pair, sampling, budget):
+    """From some positions on, as a separate prompt with the same noise and the budget left."""
+    assert_trace_is_exact(any_pair, TEXTS[0], budget, sampling)
+
+
+def assert_trace_is_exact(pair, text, budget, sampling):
+    """The tokens, chains and distributions that the decoder has at some anchors."""
+    decoder = Decoder(pair)
+    (item,) = continuations(pair, (text,), 30, sampling)
+    item = dataclasses.replace(item, max_new_tokens=budget)
+    (found,) = trace(decoder.drafter, [item], ARMS)
+    columns = draft_columns(ARMS)
+    for anchor in (0, 3, 11, 16, 20, 24, 27, 28):
         ids = torch.cat([item.prompt_ids, item.output_ids[:anchor]])[None]
-        prefill = decoder.prefill(ids, 60 - anchor, max(ARMS), item.sampling)
+        prefill = decoder.prefill(ids, budget - anchor, max(ARMS), item.sampling)
         assert prefill.first_token == item.output_ids[anchor]
+        described = next_token_features(prefill.logits)
+        np.testing.assert_allclose(found.next_token[anchor], described, rtol=2e-3, atol=1e-3)
         for arm, size in enumerate(ARMS):
-            emitted = next(itertools.islice(decoder.stream(prefill, size), 1, None)).tokens
-            assert min(len(emitted), 29 - anchor) == found.accepted[anchor, arm]
-        with torch.inference_mode():
-            prefill.draft_cache.crop(0)
-            decoder.drafter.extend(prefill.features, prefill.draft_cache)
-            block = torch.tensor([[prefill.first_token]])
-            states = decoder.drafter.draft(block, max(ARMS), prefill.draft_cache)
-            logits = decoder.drafter.greedy_logits(states, block[0])[0]
-        if sampling.is_greedy:
-            expected = draft_features(logits).numpy()
-            np.testing.assert_allclose(found.confidences[anchor, -15:], expected, rtol=0.04)
+            step = next(itertools.islice(decoder.stream(prefill, size), 1, None))
+            assert min(len(step.tokens), 29 - anchor) == found.accepted[anchor, arm]
+            assert step.block_size == found.sizes(ARMS)[anchor, arm]
+            with torch.inference_mode():
+                prefill.draft_cache.crop(0)
+                decoder.drafter.extend(prefill.features, prefill.draft_cache)
+                token = torch.tensor([[prefill.first_token]])
+                if size == 1:
+                    continue
+                values, _ = chain(decoder, prefill, token, step.block_size, ids.shape[1] + 1)
+            fields = (found.confidences, found.margins, found.proposed)
+            for field, expected in zip(fields, values.T, strict=True):
+                if field is None:
+                    assert sampling.is_greedy
+                    continue
+                own = field[anchor, columns[arm]]
+                np.testing.assert_allclose(own[: len(expected)], expected, rtol=0.045, atol=5e-5)
+                assert (own[len(expected) :] == 0).all()
+
+
+def test_probabilities_keep_their_size_in_256_codes():
+    values = np.geomspace(np.exp(-10), 1, 10_000)
+    found = decode_probabilities(encode_probabilities(values)).astype(float)
+    error = np.abs(found / values - 1)
+    assert (error <= np.sqrt(-10 * np.log(values)) / 255 + 2e-3).all()
+    again = decode_probabilities(encode_probabilities(found))
+    np.testing.assert_array_equal(again, found)
+    extremes = decode_probabilities(encode_probabilities(np.array([0.0, 1e-9, 1.0])))
+    np.testing.assert_allclose(extremes, [4.5e-5, 4.5e-5, 1], rtol=0.01)
+
+
+def test_the_columns_of_each_block_size():
+    assert draft_columns((1, 2, 4)) == [slice(0, 0), slice(0, 1), slice(1, 4)]
+    drafted = is_drafted((1, 2, 4), anchors=3, max_new_tokens=4)
+    assert drafted.tolist() == [[True] * 4, [True, True, True, False], [True, True, False, False]]
+    assert is_drafted((1, 2, 4), 3, None).all()

@@ -105,6 +105,19 @@ def test_the_text_is_that_of_plain_generate(trained, text, size):
     assert (output.dtype, output.device) == (expected.dtype, expected.device)
 
 
+@pytest.mark.parametrize("budget", [2, 3, 7, 18])
+def test_blocks_near_the_end_of_a_budget_are_those_of_the_decoder(trained, budget):
+    """They have no more drafts than tokens are left."""
+    decoder = Decoder(trained)
+    for size in (1, 2, 5, 8, 16):
+        hook = block_pilot(trained, block_size=size)
+        ours = record(trained, hook, max_new_tokens=budget).generation
+        expected = decoder.generate(encode(trained, "a b c d"), size, budget)
+        assert ours.accepted == expected.accepted
+        assert ours.block_sizes == expected.block_sizes
+        assert max(ours.block_sizes[1:]) <= min(size, budget)
+
+
 def test_a_reduced_vocabulary(reduced):
     hook = block_pilot(reduced.drafter)
     output = record(reduced, hook)

@@ -18,6 +18,7 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.checkpoints import load_drafter
 from blockpilot_rl.models.dflash2 import CandidateSelector, GroupedDynamicConv
 from blockpilot_rl.models.pairs import load_pair
+from tests.decoding.test_replay import assert_replay_is_exact, assert_trace_is_exact
 from tests.tiny_pair import MASK, PROMPTS, encode, tiny_drafter, variant
 
 PARTS = {"conv_kernel_size": 2, "conv_group_size": 8, "selector_rank": 6, "selector_top_k": 5}
@@ -194,6 +195,14 @@ def test_texts_and_replay_equal_decoding(pair, temperature):
     assert replayed == [generations[size].accepted[1:] for size in (1, 2, 5, 8)]
     [traced] = trace(decoder.drafter, item, (1, 2, 5, 8))
     assert [traced.trajectory(arm) for arm in range(4)] == replayed
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_blocks_of_every_size_near_the_end_of_a_budget(pair, temperature):
+    sampling, sizes = Sampling(temperature, seed=4), tuple(range(1, 17))
+    for budget in (3, 9, 18):
+        assert_replay_is_exact(pair, PROMPTS[:1], budget, sizes, sampling)
+    assert_trace_is_exact(pair, PROMPTS[0], 30, sampling)
 
 
 @pytest.mark.parametrize(

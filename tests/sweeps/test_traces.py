@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from blockpilot_rl.decoding.replay import Trace
+from blockpilot_rl.decoding.replay import Trace, decode_probabilities, is_drafted
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.sweeps import traces as module
 from blockpilot_rl.sweeps.table import Sweep
@@ -41,10 +41,44 @@ def folder(table, tmp_path):
     return tmp_path / "sweep"
 
 
+def extended_trace_of(table: Sweep, row: int) -> Trace:
+    """A trace with the row's own trajectories and chains of every block size."""
+    rng, plain = np.random.default_rng(row), trace_of(table, row)
+    anchors, width = len(plain.accepted), sum(ARMS) - len(ARMS)
+    chains = decode_probabilities(rng.integers(0, 256, (3, anchors, width), dtype=np.uint8))
+    budget = table.metadata.max_new_tokens
+    chains[:, ~is_drafted(ARMS, anchors, budget)] = 0
+    next_token = rng.uniform(size=(anchors + 1, 3)).astype(np.float16)
+    sampled = table.temperatures[row] > 0
+    return Trace(
+        plain.accepted, chains[0], chains[1], chains[2] if sampled else None, next_token, budget
+    )
+
+
+@pytest.fixture(scope="module")
+def new_table(table):
+    """A sweep whose blocks are shorter near the end of the budget, with a sampled row."""
+    rows = table.rows.copy()
+    rows.loc[17, "temperature"] = 1.0
+    metadata = dataclasses.replace(table.metadata, shortens_blocks=True)
+    return dataclasses.replace(table, rows=rows, metadata=metadata)
+
+
+@pytest.fixture
+def new_folder(new_table, tmp_path):
+    traces = {row: extended_trace_of(new_table, row) for row in ROWS}
+    save_sweep(tmp_path / "new", new_table, traces)
+    return tmp_path / "new"
+
+
 def assert_same(ours: Trace, theirs: Trace) -> None:
-    for name in ("accepted", "confidences"):
+    for name in ("accepted", "confidences", "margins", "proposed", "next_token"):
+        if getattr(theirs, name) is None:
+            assert getattr(ours, name) is None
+            continue
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
         assert getattr(ours, name).dtype == getattr(theirs, name).dtype
+    assert ours.max_new_tokens == theirs.max_new_tokens
 
 
 def test_what_was_saved_is_loaded_by_row(folder, table):
@@ -54,6 +88,47 @@ def test_what_was_saved_is_loaded_by_row(folder, table):
         assert_same(found[row], trace_of(table, row))
         steps = [found[row].trajectory(arm) for arm in range(len(ARMS))]
         assert steps == [lengths.tolist() for lengths in table.accepted[row]]
+
+
+def test_chains_of_every_block_size_are_loaded(new_folder, new_table):
+    """In greedy and in sampled rows; they are saved again with the same bytes."""
+    sweep = Sweep.load(new_folder)
+    found = load_traces(new_folder, sweep)
+    for row in ROWS:
+        assert_same(found[row], extended_trace_of(new_table, row))
+        assert found[row].is_extended
+    again = new_folder.with_name("again")
+    save_sweep(again, sweep, found)
+    assert (again / TRACE_FILE).read_bytes() == (new_folder / TRACE_FILE).read_bytes()
+
+
+def test_a_trace_with_another_budget_is_refused(new_folder, new_table, table):
+    """Also that of release 0.1, whose blocks were whole, next to a new sweep and vice versa."""
+    whole = dataclasses.replace(new_table, metadata=table.metadata)
+    later = dataclasses.replace(new_table.metadata, max_new_tokens=97)
+    for other in (whole, dataclasses.replace(new_table, metadata=later)):
+        with pytest.raises(BlockPilotError, match="has another budget than the sweep"):
+            load_traces(new_folder, other)
+    old = new_folder.with_name("old")
+    save_sweep(old, table, {row: trace_of(table, row) for row in ROWS})
+    with pytest.raises(BlockPilotError, match="has another budget than the sweep"):
+        load_traces(old, dataclasses.replace(table, metadata=new_table.metadata))
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("confidences_8", lambda a: a[:-1], "confidences_8 that are not 7 codes for each anchor"),
+        ("margins_16", lambda a: a[1:], "margins_16 that are not 15 codes"),
+        ("entropy", lambda a: with_first(np.nan)(a), "entropy, top1 and margin"),
+        ("top1", lambda a: -a, "entropy, top1 and margin"),
+        ("max_new_tokens", lambda _: 2, "more than its budget of 2"),
+    ],
+)
+def test_a_broken_row_of_an_extended_trace_is_named(new_folder, new_table, column, value, message):
+    change(new_folder, column, value)
+    with pytest.raises(BlockPilotError, match=rf"row 1 \({new_table.rows['id'][5]}\) .*{message}"):
+        load_traces(new_folder, new_table)
 
 
 def test_rows_of_a_selection_are_counted_in_it(folder, table):
