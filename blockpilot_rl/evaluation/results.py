@@ -167,6 +167,7 @@ class CurvePoint:
         gain: Gain in mean speedup over the best fixed size of all training prompts.
         gap_closed: Share of the way from that size to the oracle.
         regret: Mean over requests of the oracle's speedup minus the one achieved.
+        sources: Number of families that were trained on; None where only prompts count.
     """
 
     prompts: int
@@ -175,6 +176,7 @@ class CurvePoint:
     gain: Interval
     gap_closed: float
     regret: float
+    sources: int | None = None
 
 
 Curves = dict[str, list[CurvePoint]]
@@ -318,6 +320,8 @@ class Comparison:
             agent was compared.
         left_out: Results by family left out of training, if requested.
         learning_curve: Points per agent over the number of training prompts, if requested.
+        source_curve: Points per agent over the number of training families, judged on unseen
+            sources, if requested.
         budget_curves: Points per price and agent over the number of decodes, if requested.
         ablation: How much each state group adds, if requested.
         portability: How a policy does on devices with other prices, if requested.
@@ -347,6 +351,7 @@ class Comparison:
     sources: dict[str, SourceResult] = field(default_factory=dict)
     left_out: LeftOut | None = None
     learning_curve: Curves = field(default_factory=dict)
+    source_curve: Curves = field(default_factory=dict)
     budget_curves: dict[str, Curves] = field(default_factory=dict)
     ablation: Ablation | None = None
     portability: Portability | None = None

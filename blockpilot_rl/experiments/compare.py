@@ -18,7 +18,12 @@ from blockpilot_rl.evaluation.leakage import refuse_overlap
 from blockpilot_rl.evaluation.pooling import FAMILY_RISK
 from blockpilot_rl.evaluation.results import Comparison
 from blockpilot_rl.experiments.ablation import ablate
-from blockpilot_rl.experiments.curves import budget_curves, learning_curve
+from blockpilot_rl.experiments.curves import (
+    budget_curves,
+    learning_curve,
+    source_curve,
+    unseen_rows,
+)
 from blockpilot_rl.experiments.folds import family_folds, leave_families_out
 from blockpilot_rl.experiments.judging import judge_agents, make_judge
 from blockpilot_rl.experiments.paper_table import CLASSIFIER, paper_tables
@@ -115,6 +120,10 @@ class CompareConfig:
     learning_curve: bool = option(
         False, help="also train on fewer prompts, to show what more prompts would gain"
     )
+    source_curve: bool = option(
+        False,
+        help="also train on 1, 2, 4, … families, drawn for each seed, and judge on unseen sources",
+    )
     budget_curve: bool = option(
         False,
         help="also show what equal numbers of decodes for training achieve; includes the learning "
@@ -190,7 +199,7 @@ class CompareConfig:
             unused = dict.fromkeys(("state_groups", "family_margin", "family_risk"), needs)
             if self.ablation is None:
                 unused["shuffle_states"] = needs
-                if not self.learning_curve and not self.budget_curve:
+                if not (self.learning_curve or self.source_curve or self.budget_curve):
                     unused["seeds"] = needs
         if CLASSIFIER not in self.learners():
             unused["paper_window"] = f"{CLASSIFIER} in algos"
@@ -242,6 +251,8 @@ def compare(
     # Errors are raised before minutes of training; the paper's table uses all temperatures.
     everything = Splits.from_sweep(table)
     refuse_overlap((everything.train, everything.validation), everything.test)
+    if config.source_curve:
+        unseen_rows(splits.test)
     folds = family_folds(splits) if config.leave_family_out else {}
     trainer = Trainer(
         range(config.seed, config.seed + config.seeds),
@@ -302,6 +313,10 @@ def _views(
     if config.learning_curve or config.budget_curve:
         views["learning curve"] = lambda _: {
             "learning_curve": learning_curve(trainer, judge, splits, trained)
+        }
+    if config.source_curve:
+        views["source curve"] = lambda _: {
+            "source_curve": source_curve(trainer, judge, splits, trained)
         }
     if config.budget_curve:
         views["budget curve"] = lambda found: {

@@ -1,4 +1,4 @@
-"""Performance by the amount of training data, in prompts and in decodes.
+"""Performance by the amount of training data: in prompts, in sources and in decodes.
 
 Decodes are the price of training data. A full-information learner needs the label of every arm of
 an answer, a bandit learner the outcome of one arm per decision. A prompt has one answer or, at
@@ -21,8 +21,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.judge import Judge
+from blockpilot_rl.evaluation.measure import SOURCE, UNSEEN, group_labels
 from blockpilot_rl.evaluation.oracle import best_fixed_by_mean
 from blockpilot_rl.evaluation.results import CurvePoint, Curves
 from blockpilot_rl.experiments.seeds import (
@@ -67,6 +69,68 @@ def learning_curve(
         runs[all_prompts] = agents
         curves[name] = [curve_point(judge, run.choices, count) for count, run in runs.items()]
     return curves
+
+
+def source_curve(
+    trainer: Trainer, judge: Judge, splits: Splits, trained: Mapping[str, TrainedSeeds]
+) -> Curves:
+    """Train agents on growing numbers of families, and judge them on unseen sources.
+
+    Each seed draws its own families.
+
+    Args:
+        trainer: Trains the agents.
+        judge: Judges against the best fixed size of all training prompts.
+        splits: The rows.
+        trained: The agents that learned from all families, by algorithm.
+
+    Returns:
+        For `"fixed"` and for each algorithm the points, increasing in sources.
+    """
+    mask = unseen_rows(judge.test)
+    unseen, counts = judge.select(mask), source_counts(splits.train)
+    parts = {count: [splits.of_sources(count, seed) for seed in trainer.seeds] for count in counts}
+
+    def point(count: int, choices: Choices) -> CurvePoint:
+        prompts = np.mean([part.train.rows["id"].nunique() for part in parts[count]])
+        found = curve_point(unseen, choices, round(float(prompts)))
+        return dataclasses.replace(found, sources=count)
+
+    curves: Curves = {"fixed": []}
+    for count, drawn in parts.items():
+        best = np.array([best_fixed_by_mean(part.train) for part in drawn])
+        arms = np.repeat(best[:, None], len(unseen.test), axis=1)
+        curves["fixed"].append(point(count, Choices.free(arms)))
+    for name, agents in trained.items():
+        runs = {
+            count: trainer.train(name, splits, sources=count, label=f"on {count} sources")
+            for count in counts[:-1]
+        }
+        runs[counts[-1]] = agents
+        curves[name] = [point(count, run.choices.select(mask)) for count, run in runs.items()]
+    return curves
+
+
+def unseen_rows(test: Sweep) -> np.ndarray:
+    """Mask of the rows of unseen sources, `[n]`.
+
+    Raises:
+        BlockPilotError: If they have fewer than two prompts.
+    """
+    mask = np.asarray(group_labels(test, SOURCE) == UNSEEN)
+    if test.rows["id"][mask].nunique() < 2:
+        raise BlockPilotError(
+            "a curve over sources is judged on unseen sources, and the test split has none; record "
+            "some with `blockpilot collect-sweep --unseen FAMILY,…`"
+        )
+    return mask
+
+
+def source_counts(train: Sweep) -> list[int]:
+    """Numbers of families to learn from: 1, 2, 4 and so on, and all."""
+    families = int(train.rows["family"].nunique())
+    doubled = [1 << step for step in range(families.bit_length())]
+    return sorted({count for count in doubled if count < families} | {families})
 
 
 def budget_curves(

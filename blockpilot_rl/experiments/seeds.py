@@ -65,6 +65,26 @@ class Splits:
             validation = random_prompts(validation, count, seed)
         return Splits(random_prompts(self.train, prompts, seed), validation, self.test)
 
+    def of_sources(self, count: int, seed: int) -> Splits:
+        """Keep the training and validation prompts of random families.
+
+        A smaller count keeps a part of a larger one's families.
+
+        Args:
+            count: Number of families with training prompts.
+            seed: Random seed.
+        """
+        families = np.random.default_rng(seed).permutation(sorted(set(self.train.rows["family"])))
+        train, validation = (
+            None if table is None else table.rows["family"].isin(families[:count]).to_numpy()
+            for table in (self.train, self.validation)
+        )
+        assert train is not None
+        kept = None
+        if self.validation is not None and validation is not None and validation.any():
+            kept = self.validation.select_rows(validation)
+        return Splits(self.train.select_rows(train), kept, self.test)
+
 
 def random_prompts(table: Sweep, count: int, seed: int) -> Sweep:
     """Keep the rows of random prompts. A smaller count keeps a part of a larger one's prompts.
@@ -124,6 +144,7 @@ class SeedTask:
         state_groups: State groups that the agent sees.
         hyperparams: Values that replace those of the algorithm's YAML file.
         prompts: Number of training prompts, drawn for each seed; None for all.
+        sources: Number of families to train on, drawn for each seed; None for all.
         decisions: Steps to train; None for the algorithm's own number.
         baseline_prompts: Number of training prompts for choosing the best fixed size, which rewards
             are compared with; None for all that the agent learns from.
@@ -135,6 +156,7 @@ class SeedTask:
     state_groups: Sequence[str]
     hyperparams: Mapping[str, Any] = field(default_factory=dict)
     prompts: int | None = None
+    sources: int | None = None
     decisions: int | None = None
     baseline_prompts: int | None = None
     shuffle_states: bool = False
@@ -168,7 +190,11 @@ class SeedTask:
 
     def training_rows(self, seed: int) -> tuple[Sweep, Sweep | None]:
         """Training and validation rows of a seed, with shuffled states if that is set."""
-        splits = self.splits if self.prompts is None else self.splits.subset(self.prompts, seed)
+        splits = self.splits
+        if self.sources is not None:
+            splits = splits.of_sources(self.sources, seed)
+        if self.prompts is not None:
+            splits = splits.subset(self.prompts, seed)
         train, validation = splits.train, splits.validation
         if not self.shuffle_states:
             return train, validation

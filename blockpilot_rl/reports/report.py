@@ -31,6 +31,7 @@ from blockpilot_rl.reports.tables import (
     pooled_table,
     portability_table,
     slower_tables,
+    source_table,
     sources_table,
     speedup_table,
     split_text,
@@ -77,6 +78,11 @@ _CURVES = (
     "same prompts. Gains are over the best fixed size of all training prompts. Agents also get the "
     "same share of the validation prompts, which the counts leave out: most agents are selected on "
     "them, and ridge regression also learns from them."
+)
+_SOURCE_CURVE = (
+    "Agents are trained on all training prompts of some families, drawn for each seed, and "
+    "judged on unseen sources. Gains are over the best fixed size of all "
+    "training prompts; the numbers of prompts are means over the seeds."
 )
 _BUDGETS = (
     "If every label needs a decode, a full-information learner pays one decode per arm for each "
@@ -232,6 +238,8 @@ def _sections(comparison: Comparison, plots: Mapping[str, Figure]) -> list[Secti
         sections.append(Section("Families left out", _LEFT_OUT, [left_out]))
     if (learning := learning_table(comparison)) is not None:
         sections.append(Section("Learning curve", _CURVES, [learning], "learning_curve"))
+    if (source := source_table(comparison)) is not None:
+        sections.append(Section("Learning curve over sources", _SOURCE_CURVE, [source]))
     if (budget := budget_table(comparison)) is not None:
         sections.append(Section("At equal decode budget", _BUDGETS, [budget], "budget_curves"))
     if (ablation := ablation_table(comparison)) is not None:

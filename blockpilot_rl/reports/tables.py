@@ -48,6 +48,7 @@ def comparison_tables(comparison: Comparison) -> list[TextTable]:
         speedup_table(comparison),
         left_out_table(comparison),
         learning_table(comparison),
+        source_table(comparison),
         budget_table(comparison),
         ablation_table(comparison),
         portability_table(comparison),
@@ -306,6 +307,17 @@ def learning_table(comparison: Comparison) -> TextTable | None:
         rows.append([name, *(gains.get(count, "–") for count in counts)])
     columns = ["gain over best fixed", *(f"{count}\nprompts" for count in counts)]
     return TextTable("Learning curve over the number of training prompts", columns, rows)
+
+
+def source_table(comparison: Comparison) -> TextTable | None:
+    """Gain over best fixed on unseen sources by the number of families trained on."""
+    curves = comparison.source_curve
+    if not curves:
+        return None
+    rows = [[name, *(gain_text(point.gain) for point in points)] for name, points in curves.items()]
+    heads = [f"{p.sources}\n({p.prompts:,} prompts)" for p in next(iter(curves.values()))]
+    title = "Gain on unseen sources by the number of families trained on"
+    return TextTable(title, ["gain over best fixed", *heads], rows)
 
 
 def budget_table(comparison: Comparison) -> TextTable | None:

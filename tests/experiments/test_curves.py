@@ -5,9 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
+from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.choices import Choices
 from blockpilot_rl.evaluation.results import CurvePoint
 from blockpilot_rl.evaluation.statistics import Interval
+from blockpilot_rl.experiments.compare import CompareConfig, compare
 from blockpilot_rl.experiments.curves import (
     best_fixed_choices,
     budget_curves,
@@ -15,9 +17,13 @@ from blockpilot_rl.experiments.curves import (
     decision_counts,
     learning_curve,
     prompt_counts,
+    source_counts,
+    source_curve,
+    unseen_rows,
 )
 from blockpilot_rl.experiments.judging import make_judge
 from blockpilot_rl.experiments.seeds import Splits, Trainer, random_prompts
+from blockpilot_rl.sweeps.table import Sweep
 from tests.evaluation.replicates import mixed, replicated
 from tests.synthetic import synthetic_table
 
@@ -109,3 +115,68 @@ def test_agents_that_learn_from_validation_answers_pay_for_them(sampled):
     assert network["reward-regression"][-1].decodes == len(sampled.train)
     alone = curves(dataclasses.replace(sampled, validation=None), "replay")
     assert alone["reward-regression"][-1].decodes == len(sampled.train)
+
+
+def four_sources(n: int) -> Sweep:
+    """Families a to d, of which d is unseen."""
+    table = synthetic_table(n=n)
+    family = np.array(["a", "b", "c", "d"])[np.arange(n) % 4]
+    split = np.where(family == "d", "test", table.rows["split"])
+    return dataclasses.replace(
+        table,
+        rows=table.rows.assign(family=family, split=split),
+        metadata=dataclasses.replace(table.metadata, unseen_families=("d",)),
+    )
+
+
+def test_a_curve_over_sources_is_judged_on_unseen_ones():
+    splits = Splits.from_sweep(four_sources(600))
+    trainer, judge = Trainer(range(3), ("last_hidden",)), make_judge(splits)
+    trained = {"ridge-regression": trainer.train("ridge-regression", splits)}
+    curves = source_curve(trainer, judge, splits, trained)
+    assert list(curves) == ["fixed", "ridge-regression"]
+    mask = (splits.test.rows["family"] == "d").to_numpy()
+    for points in curves.values():
+        assert [point.sources for point in points] == [1, 2, 3]
+        prompts = [point.prompts for point in points]
+        assert prompts == sorted(prompts)
+        assert prompts[-1] == splits.train.rows["id"].nunique()
+    last = curves["ridge-regression"][-1]
+    chosen = trained["ridge-regression"].choices.select(mask)
+    assert last.gain == judge.select(mask).outcome(chosen).gain
+    assert curves["fixed"][-1].gain.value == pytest.approx(0)
+
+
+def test_each_seed_draws_its_families_and_fewer_are_a_part_of_more():
+    splits = Splits.from_sweep(four_sources(400))
+    drawn = {}
+    for seed in range(6):
+        fewer, more = (set(splits.of_sources(n, seed).train.rows["family"]) for n in (1, 2))
+        assert (len(fewer), len(more)) == (1, 2)
+        assert fewer < more
+        drawn[seed] = frozenset(more)
+        validation = splits.of_sources(1, seed).validation
+        assert validation is None or set(validation.rows["family"]) == fewer
+    assert len(set(drawn.values())) > 1
+
+
+@pytest.mark.parametrize(
+    ("families", "counts"),
+    [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (4, [1, 2, 4]), (9, [1, 2, 4, 8, 9])],
+)
+def test_numbers_of_sources(families, counts):
+    table = synthetic_table(n=90)
+    family = [f"family {row % families}" for row in range(90)]
+    named = dataclasses.replace(table, rows=table.rows.assign(family=family))
+    assert source_counts(named) == counts
+
+
+def test_a_curve_over_sources_without_unseen_ones_is_refused_before_training():
+    for table in (synthetic_table(n=200), four_sources(200).split("test")):
+        seen = dataclasses.replace(
+            table, metadata=dataclasses.replace(table.metadata, unseen_families=())
+        )
+        with pytest.raises(BlockPilotError, match="judged on unseen sources, and the test split"):
+            unseen_rows(seen)
+    with pytest.raises(BlockPilotError, match="collect-sweep --unseen"):
+        compare(synthetic_table(n=200), CompareConfig(source_curve=True, jobs=1, seeds=1))
