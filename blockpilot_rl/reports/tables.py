@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from blockpilot_rl.evaluation.measure import GROUPINGS, LOOPS, SEEN, UNSEEN, Measured
 from blockpilot_rl.evaluation.oracle import CrossFit
@@ -165,10 +166,7 @@ def sources_table(comparison: Comparison) -> TextTable:
             f"best fixed ({comparison.best_fixed.block_size}), mean speedup",
             lambda found: f"{found.best_fixed.mean_speedup:.3f}",
         ),
-        *(
-            row(name, lambda found, name=name: gain_text(found.agents[name].gain))
-            for name in comparison.agents
-        ),
+        *(row(name, partial(_agent_gain, name)) for name in comparison.agents),
         row("oracle", lambda found: gain_text(found.oracle.gain)),
         row(
             "oracle chosen on one half of the answer",
@@ -213,6 +211,10 @@ def pooled_table(comparison: Comparison) -> TextTable | None:
     ]
     title = f"Gain of {best} over best fixed by family; spread between families {found.spread:.1%}"
     return TextTable(title, columns, rows)
+
+
+def _agent_gain(name: str, found: SourceResult) -> str:
+    return gain_text(found.agents[name].gain)
 
 
 def _shipped(verdict: Verdict) -> str:
