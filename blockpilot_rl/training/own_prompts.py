@@ -96,8 +96,10 @@ def _user_prefix(pair: Pair) -> list[int]:
         raise BlockPilotError(
             f"prompts {OWN}N need a target with a chat template; give prompts of your own"
         )
-    text = pair.tokenizer.apply_chat_template(
-        [{"role": "user", "content": mark}], tokenize=False, **(pair.template or {})
+    text = str(
+        pair.tokenizer.apply_chat_template(
+            [{"role": "user", "content": mark}], tokenize=False, **(pair.template or {})
+        )
     )
     prefix = text[: text.index(mark)]
     ids: list[int] = pair.tokenizer(prefix, add_special_tokens=False).input_ids
@@ -120,5 +122,5 @@ def _write(
     for answer in continue_batch(target, prompts, _LONGEST, stops, Sampling(1.0), seeds):
         *said, last = answer.output_ids.tolist()
         whole = last in stops and special.isdisjoint(said)
-        texts.append(pair.tokenizer.decode(said).strip() if whole else None)
+        texts.append(str(pair.tokenizer.decode(said)).strip() if whole else None)
     return texts

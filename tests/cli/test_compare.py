@@ -529,7 +529,7 @@ def test_results_that_cannot_be_saved_are_printed(blocked, sweep, capsys, tmp_pa
         raise BlockPilotError("cannot write it: No space left on device")
 
     if blocked != "report":
-        monkeypatch.setattr(compare_command, "write_json", fail)
+        monkeypatch.setattr("blockpilot_rl.cli.comparisons.write_json", fail)
     if blocked != "json":
         monkeypatch.setattr("blockpilot_rl.reports.report.write_report", fail)
     paths = ["--json", str(tmp_path / "a.json"), "--report", str(tmp_path / "report")]
