@@ -264,10 +264,10 @@ def test_a_prompt_sampled_twice_gives_the_same_text(trained: Pair, corrected: Pa
     for pair in (trained, corrected):
         decoder, sampling = Decoder(pair), Sampling(1.0, seed=4)
         ids = encode(pair, PROMPTS[0])
-        expected = [decoder.generate(ids, size, 40, sampling) for size in (8, 1, 8, 3)]
+        sizes = (8, 1, 8, 3)
+        expected = [decoder.generate(ids, size, 40, sampling) for size in sizes]
         prefill = decoder.prefill(ids, 40, 8, sampling)
-        for alone in expected:
-            size = alone.block_sizes[-1]
+        for size, alone in zip(sizes, expected, strict=True):
             again = decoder.decode(prefill, size)
             assert (again.tokens, again.accepted) == (expected[0].tokens, alone.accepted)
 
