@@ -56,23 +56,25 @@ def warmed(monkeypatch):
     from blockpilot_rl.decoding.sampling import GREEDY
 
     warm, decodes = set(), []
-    warm_up, stream = Decoder.warm_up, Decoder.stream
+    warm_up, passes = Decoder.warm_up, Decoder._passes
 
     def way(decoder, size, sampling):
         return decoder, size, dataclasses.replace(sampling, seed=0)
 
     def warming(self, block_sizes=(), new_tokens=8, sampling=GREEDY):
+        before = len(decodes)
         warm_up(self, block_sizes, new_tokens, sampling)
+        del decodes[before:]
         warm.update(way(self, size, sampling) for size in (1, self.pair.block_size, *block_sizes))
 
-    def decoding(self, prefill, block_size, *budget):
+    def decoding(self, prefill, controller, *budget):
         # A controller of one length is a block size.
-        size = getattr(block_size, "length", block_size)
+        size = getattr(controller, "length", controller)
         decodes.append(way(self, size, prefill.sampler.sampling) in warm)
-        return stream(self, prefill, block_size, *budget)
+        return passes(self, prefill, controller, *budget)
 
     monkeypatch.setattr(Decoder, "warm_up", warming)
-    monkeypatch.setattr(Decoder, "stream", decoding)
+    monkeypatch.setattr(Decoder, "_passes", decoding)
     return decodes
 
 
