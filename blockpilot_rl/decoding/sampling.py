@@ -237,7 +237,8 @@ class Sampler:
             positions = torch.arange(position + len(kept), position + n, device=device)
             seeds = torch.full_like(positions, self.sampling.seed)
             new = gumbel(seeds, positions, torch.arange(self.vocab_size, device=device))
-            self._first, self._noise, start = position, torch.cat([kept, new]), 0
+            self._noise = torch.cat([kept, new]) if len(kept) else new
+            self._first, start = position, 0
         return self._noise[start : start + n]
 
 
@@ -276,11 +277,13 @@ def gumbel(seeds: torch.Tensor, positions: torch.Tensor, tokens: torch.Tensor) -
     noise = torch.empty(len(keys), len(tokens), device=tokens.device)
     # On a CPU one row at a time stays in the cache; a GPU is fastest with all rows at once.
     rows = 1 if tokens.device.type == "cpu" else max(1, len(keys))
+    bits, shifted = counters.new_empty(2, min(rows, len(keys)), len(tokens))
     for out, first, second in zip(
         noise.split(rows), low.split(rows), high.split(rows), strict=True
     ):
+        _hash_32(counters, first, second, bits, shifted)
         # A uniform number u in (0, 1) gives the noise -log(-log(1 - u)).
-        out.copy_(_hash_32(counters, first, second)).mul_(-_UNIT_SCALE).sub_(_UNIT_OFFSET)
+        out.copy_(bits).mul_(-_UNIT_SCALE).sub_(_UNIT_OFFSET)
         out.log1p_().neg_().log_().neg_()
     return noise
 
@@ -292,7 +295,13 @@ def _mix_64(values: torch.Tensor) -> torch.Tensor:
     return values ^ _shift_right(values, 31, 64)
 
 
-def _hash_32(counters: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+def _hash_32(
+    counters: torch.Tensor,
+    first: torch.Tensor,
+    second: torch.Tensor,
+    bits: torch.Tensor,
+    shifted: torch.Tensor,
+) -> None:
     """Hash int32 counters with two keys to 31 bits: lowbias32 with a second key between its rounds.
 
     Two positions whose first keys are close would otherwise have shifted copies of one sequence.
@@ -301,14 +310,16 @@ def _hash_32(counters: torch.Tensor, first: torch.Tensor, second: torch.Tensor) 
         counters: `[m]`.
         first: `[n, 1]`.
         second: `[n, 1]`.
-
-    Returns:
-        int32 `[n, m]`, 0 or more.
+        bits: Receives the result, int32 `[n, m]`, 0 or more.
+        shifted: Memory for intermediate values, int32 `[n, m]`.
     """
-    bits = counters ^ first
+    torch.bitwise_xor(counters, first, out=bits)
     for shift, multiplier in _MIX_32:
-        bits.bitwise_xor_(_shift_right(bits, shift, 32)).mul_(multiplier).bitwise_xor_(second)
-    return bits.bitwise_xor_(bits >> 16).bitwise_and_(2**31 - 1)
+        torch.bitwise_right_shift(bits, shift, out=shifted)
+        shifted.bitwise_and_(2 ** (32 - shift) - 1)
+        bits.bitwise_xor_(shifted).mul_(multiplier).bitwise_xor_(second)
+    torch.bitwise_right_shift(bits, 16, out=shifted)
+    bits.bitwise_xor_(shifted).bitwise_and_(2**31 - 1)
 
 
 def _shift_right(values: torch.Tensor, shift: int, width: int) -> torch.Tensor:
