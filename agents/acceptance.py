@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from blockpilot_rl.agents.base import Agent
+from blockpilot_rl.agents.cross_validated import CrossValidatedAgent
 from blockpilot_rl.agents.hazards import DraftCounts, HazardModel, draft_counts, level_variance
 from blockpilot_rl.agents.hyperparameters import require
 from blockpilot_rl.agents.monitor import Monitor
@@ -47,7 +47,7 @@ class AcceptanceHyperparams:
         require(0 < self.trusted <= 1, "trusted must be above 0, at most 1")
 
 
-class AcceptanceAgent(Agent[AcceptanceHyperparams]):
+class AcceptanceAgent(CrossValidatedAgent[AcceptanceHyperparams]):
     """Predicts the survival of drafts by logistic regression on the counts of all block sizes.
 
     The agent learns from the training and the validation prompts together. Cross-validation over
@@ -58,23 +58,9 @@ class AcceptanceAgent(Agent[AcceptanceHyperparams]):
 
     algorithm = "acceptance"
     Hyperparams = AcceptanceHyperparams
+    title = "acceptance agent"
 
     _left_out_arms: np.ndarray
-
-    @property
-    def learns_from_validation(self) -> bool:
-        """Whether the agent is also fitted to the validation rows: it is."""
-        return True
-
-    def _divide(
-        self, train: Sweep, validation: Sweep | None, monitor: Monitor
-    ) -> tuple[Sweep, Sweep]:
-        prompts = "training prompts" if validation is None else "training and validation prompts"
-        monitor.note(
-            f"the acceptance agent learns from all {prompts}; its penalty and its score are "
-            "cross-validated on them"
-        )
-        return train, train if validation is None else validation
 
     def _fit(self, train: Sweep, validation: Sweep, monitor: Monitor, until: int) -> None:
         tables = [train] if validation is train else [train, validation]

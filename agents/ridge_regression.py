@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from blockpilot_rl.agents.base import Agent, standardisation
+from blockpilot_rl.agents.base import standardisation
+from blockpilot_rl.agents.cross_validated import CrossValidatedAgent
 from blockpilot_rl.agents.hyperparameters import require
 from blockpilot_rl.agents.monitor import Monitor
 from blockpilot_rl.agents.pooling import pooled_speedups
@@ -47,7 +48,7 @@ class RidgeRegressionHyperparams:
         require(1 <= self.repeats <= 1000, "repeats must be at least 1, at most 1000")
 
 
-class RidgeRegressionAgent(Agent[RidgeRegressionHyperparams]):
+class RidgeRegressionAgent(CrossValidatedAgent[RidgeRegressionHyperparams]):
     """Predicts every arm's gain over the best fixed size by ridge regression and takes the best.
 
     The agent learns from the training and the validation prompts together, because cross-validation
@@ -59,23 +60,9 @@ class RidgeRegressionAgent(Agent[RidgeRegressionHyperparams]):
 
     algorithm = "ridge-regression"
     Hyperparams = RidgeRegressionHyperparams
+    title = "ridge regression"
 
     _left_out_arms: np.ndarray
-
-    @property
-    def learns_from_validation(self) -> bool:
-        """Whether the agent is also fitted to the validation rows: it is."""
-        return True
-
-    def _divide(
-        self, train: Sweep, validation: Sweep | None, monitor: Monitor
-    ) -> tuple[Sweep, Sweep]:
-        prompts = "training prompts" if validation is None else "training and validation prompts"
-        monitor.note(
-            f"the ridge regression learns from all {prompts}; its penalty and its score are "
-            "cross-validated on them"
-        )
-        return train, train if validation is None else validation
 
     def _fit(self, train: Sweep, validation: Sweep, monitor: Monitor, until: int) -> None:
         tables = [train] if validation is train else [train, validation]

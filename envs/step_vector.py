@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
-from stable_baselines3.common.vec_env import VecEnv
-from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvStepReturn
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 from blockpilot_rl.envs.arguments import check_render_mode, read_row, read_seed
 from blockpilot_rl.envs.gymnasium_vector import VectorStep
 from blockpilot_rl.envs.one_step import state_space
+from blockpilot_rl.envs.shared_vector import SharedVecEnv
 from blockpilot_rl.envs.step_batch import StepBatch, StepSource, list_actions, read_requests
 
 
@@ -119,7 +117,7 @@ class BlockSizeStepVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         return self.batch.observe(), done.rewards, done.ended, truncated, infos
 
 
-class BlockSizeStepVecEnv(VecEnv):
+class BlockSizeStepVecEnv(SharedVecEnv):
     """`BlockSizeStepEnv` for `num_envs` requests at a time, in the form Stable-Baselines3 takes.
 
     Where a text ends, the next one starts in the same step; the last observation of the text is in
@@ -148,17 +146,12 @@ class BlockSizeStepVecEnv(VecEnv):
         sizes = requests.traces.block_sizes
         self.batch = StepBatch(requests, num_envs, list_actions(sizes, actions))
         super().__init__(
+            self.batch,
             self.batch.num_envs,
             state_space(self.batch.width),
             spaces.Discrete(len(self.batch.actions)),
+            seed,
         )
-        self._generator = np.random.default_rng(read_seed(seed))
-        self._actions = np.zeros(self.num_envs, dtype=np.int64)
-
-    def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """Seed the order of the prompts; it takes effect at the next `reset`."""
-        self._seeds = [read_seed(seed)] * self.num_envs
-        return self._seeds
 
     def reset(self) -> np.ndarray:
         """Start with the next prompts, `[num_envs, width]`.
@@ -174,10 +167,6 @@ class BlockSizeStepVecEnv(VecEnv):
         self.batch.begin(self._generator, answers=rows)
         return self.batch.observe()
 
-    def step_async(self, actions: np.ndarray) -> None:
-        """Take the actions, `[num_envs]`."""
-        self._actions = actions
-
     def step_wait(self) -> VecEnvStepReturn:
         """Decode one round of every request, and start the next requests where a text ends."""
         done = self.batch.step(self._actions)
@@ -191,41 +180,6 @@ class BlockSizeStepVecEnv(VecEnv):
         if len(slots):
             self.batch.begin(self._generator, slots)
         return self.batch.observe(), done.rewards.astype(np.float32), done.ended, infos
-
-    def close(self) -> None:
-        """Nothing is held open."""
-
-    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """Return an attribute, which all environments share, once per environment."""
-        value = None if attr_name == "render_mode" else getattr(self.batch, attr_name)
-        return [value for _ in self._get_indices(indices)]
-
-    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """Refuse: the environments are views of the same traces.
-
-        Raises:
-            AttributeError: Always.
-        """
-        raise AttributeError(f"cannot set {attr_name!r}: the environments share their traces")
-
-    def env_method(
-        self,
-        method_name: str,
-        *method_args: Any,
-        indices: VecEnvIndices = None,
-        **method_kwargs: Any,
-    ) -> list[Any]:
-        """Call a method of the shared batch once per environment."""
-        method = getattr(self.batch, method_name)
-        return [method(*method_args, **method_kwargs) for _ in self._get_indices(indices)]
-
-    def env_is_wrapped(
-        self,
-        wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]],
-        indices: VecEnvIndices = None,
-    ) -> list[bool]:
-        """No environment is wrapped."""
-        return [False for _ in self._get_indices(indices)]
 
 
 def _each(row: Any, count: int) -> list[Any]:

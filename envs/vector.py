@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
-from stable_baselines3.common.vec_env import VecEnv
-from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvStepReturn
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 from blockpilot_rl.decoding.state import DEFAULT_GROUPS
-from blockpilot_rl.envs.arguments import check_render_mode, read_row, read_seed
+from blockpilot_rl.envs.arguments import check_render_mode, read_row
 from blockpilot_rl.envs.batch import Decided, RequestBatch
 from blockpilot_rl.envs.one_step import state_space
 from blockpilot_rl.envs.replay import Replay, SweepSource
+from blockpilot_rl.envs.shared_vector import SharedVecEnv
 
 
-class BlockSizeVecEnv(VecEnv):
+class BlockSizeVecEnv(SharedVecEnv):
     """`BlockSizeEnv` for `num_envs` requests at a time, with one array operation for all of them.
 
     The environments draw from one shared epoch: together they see each prompt once before any is
@@ -64,18 +63,13 @@ class BlockSizeVecEnv(VecEnv):
         self.replay = Replay.from_sweep(sweep, split, state_groups, arms, baseline, policy_seconds)
         self._batch = RequestBatch(self.replay, num_envs)
         super().__init__(
+            self.replay,
             self._batch.num_envs,
             state_space(self.replay.states.shape[1]),
             spaces.Discrete(len(self.replay.arms)),
+            seed,
         )
-        self._generator = np.random.default_rng(read_seed(seed))
-        self._actions = np.zeros(self.num_envs, dtype=np.int64)
         self._infos = _all_infos(self.replay)
-
-    def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """Seed the order of the prompts; it takes effect at the next `reset`."""
-        self._seeds = [read_seed(seed)] * self.num_envs
-        return self._seeds
 
     def reset(self) -> np.ndarray:
         """Start with the next prompts, `[num_envs, width]`.
@@ -95,10 +89,6 @@ class BlockSizeVecEnv(VecEnv):
         picked = any(row is not None for row in rows)
         return self._batch.begin(self._generator, rows if picked else None)
 
-    def step_async(self, actions: np.ndarray) -> None:
-        """Take the actions, `[num_envs]`."""
-        self._actions = actions
-
     def step_wait(self) -> VecEnvStepReturn:
         """Finish every episode and start the next ones.
 
@@ -111,41 +101,6 @@ class BlockSizeVecEnv(VecEnv):
         infos = [self._infos[pair].copy() for pair in pairs.tolist()]
         following = self._batch.begin(self._generator)
         return following, rewards.astype(np.float32), np.ones(self.num_envs, dtype=bool), infos
-
-    def close(self) -> None:
-        """Nothing is held open."""
-
-    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """Return an attribute, which all environments share, once per environment."""
-        value = None if attr_name == "render_mode" else getattr(self.replay, attr_name)
-        return [value for _ in self._get_indices(indices)]
-
-    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """Refuse: the environments are views of one recorded sweep.
-
-        Raises:
-            AttributeError: Always.
-        """
-        raise AttributeError(f"cannot set {attr_name!r}: the environments share one recorded sweep")
-
-    def env_method(
-        self,
-        method_name: str,
-        *method_args: Any,
-        indices: VecEnvIndices = None,
-        **method_kwargs: Any,
-    ) -> list[Any]:
-        """Call a method of the shared replay once per environment."""
-        method = getattr(self.replay, method_name)
-        return [method(*method_args, **method_kwargs) for _ in self._get_indices(indices)]
-
-    def env_is_wrapped(
-        self,
-        wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]],
-        indices: VecEnvIndices = None,
-    ) -> list[bool]:
-        """No environment is wrapped."""
-        return [False for _ in self._get_indices(indices)]
 
 
 def _all_infos(replay: Replay) -> list[dict[str, Any]]:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from blockpilot_rl.agents.registry import read_hyperparams
 from blockpilot_rl.cli.comparisons import (
     check_outputs,
-    print_comparison,
     report_option,
+    run_comparison,
     save_comparison,
 )
-from blockpilot_rl.cli.console import command, open_console, open_messages, show_progress
+from blockpilot_rl.cli.console import command, open_messages, show_progress
 from blockpilot_rl.cli.flags import json_option
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.results import Comparison
 from blockpilot_rl.experiments.compare import CompareConfig, compare
-from blockpilot_rl.files import check_output, locked, write_json
 from blockpilot_rl.options import option
-from blockpilot_rl.reports.sentences import comparison_values
 
 
 @dataclass(frozen=True)
@@ -67,32 +64,18 @@ def compare_agents(flags: CompareFlags) -> None:
         BlockPilotError: If an input is invalid or a file cannot be written.
     """
     hyperparams = {} if flags.conf_file is None else read_hyperparams(flags.conf_file)
-    for path in (flags.json, flags.report):
-        check_output(path)
-    # Of two comparisons with one report, the second is refused.
-    lock = nullcontext() if flags.report is None else locked(Path(flags.report) / "report.html")
-    unsaved: BlockPilotError | None = None
-    with lock:
+
+    def make() -> Comparison:
         with show_progress(open_messages()) as progress:
-            comparison = compare(
+            return compare(
                 flags.sweep,
                 flags,
                 hyperparams=hyperparams,
                 progress=progress,
                 on_result=lambda incomplete: _save_early(incomplete, flags),
             )
-        try:
-            save_comparison(comparison, flags.json, flags.report)
-        except BlockPilotError as error:
-            unsaved = error
-    if flags.json == "-":
-        write_json("-", comparison_values(comparison))
-    console = open_console(flags.json)
-    print_comparison(comparison, console)
-    if unsaved is not None:
-        raise unsaved
-    if flags.report is not None:
-        console.print(f"Report: {Path(flags.report) / 'report.html'}", soft_wrap=True)
+
+    run_comparison(make, flags.json, flags.report)
 
 
 def _save_early(comparison: Comparison, flags: CompareFlags) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 from rich.console import Console
 
-from blockpilot_rl.cli.console import render
+from blockpilot_rl.cli.console import open_console, render
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.results import Comparison
-from blockpilot_rl.files import write_json
+from blockpilot_rl.files import check_output, locked, write_json
 from blockpilot_rl.options import option
 from blockpilot_rl.reports.sentences import (
     comparison_values,
@@ -42,6 +44,40 @@ def check_outputs(json: str | None, report: str | None) -> None:
         raise BlockPilotError(f"report {report} is a file; name a folder")
     if json not in (None, "-") and Path(json).resolve() == Path(report).resolve():
         raise BlockPilotError(f"json and report both name {report}; name a file and a folder")
+
+
+def run_comparison(make: Callable[[], Comparison], json: str | None, report: str | None) -> None:
+    """Make a comparison, write its files and print its tables.
+
+    The files are written first. If they cannot be written, the tables are printed all the same.
+
+    Args:
+        make: Makes the comparison.
+        json: File of the record, `-` for standard output.
+        report: Folder of the report.
+
+    Raises:
+        BlockPilotError: If an input is invalid or a file cannot be written.
+    """
+    for path in (json, report):
+        check_output(path)
+    # Of two commands with one report, the second is refused.
+    lock = nullcontext() if report is None else locked(Path(report) / "report.html")
+    unsaved: BlockPilotError | None = None
+    with lock:
+        comparison = make()
+        try:
+            save_comparison(comparison, json, report)
+        except BlockPilotError as error:
+            unsaved = error
+    if json == "-":
+        write_json("-", comparison_values(comparison))
+    console = open_console(json)
+    print_comparison(comparison, console)
+    if unsaved is not None:
+        raise unsaved
+    if report is not None:
+        console.print(f"Report: {Path(report) / 'report.html'}", soft_wrap=True)
 
 
 def save_comparison(comparison: Comparison, json: str | None, report: str | None) -> None:

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 
-from blockpilot_rl.cli.comparisons import (
-    check_outputs,
-    print_comparison,
-    report_option,
-    save_comparison,
-)
-from blockpilot_rl.cli.console import command, open_console
+from blockpilot_rl.cli.comparisons import check_outputs, report_option, run_comparison
+from blockpilot_rl.cli.console import command
 from blockpilot_rl.cli.flags import json_option
-from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.evaluation.evaluate import EvaluateConfig, evaluate
-from blockpilot_rl.files import check_output, locked, write_json
 from blockpilot_rl.options import option
-from blockpilot_rl.reports.sentences import comparison_values
 
 
 @dataclass(frozen=True)
@@ -54,25 +44,7 @@ def evaluate_policy(flags: EvaluateFlags) -> None:
     Raises:
         BlockPilotError: If an input is invalid or a file cannot be written.
     """
-    for path in (flags.json, flags.report):
-        check_output(path)
-    # Of two commands with one report, the second is refused.
-    lock = nullcontext() if flags.report is None else locked(Path(flags.report) / "report.html")
-    unsaved: BlockPilotError | None = None
-    with lock:
-        comparison = evaluate(flags.policy, flags.sweep, flags)
-        try:
-            save_comparison(comparison, flags.json, flags.report)
-        except BlockPilotError as error:
-            unsaved = error
-    if flags.json == "-":
-        write_json("-", comparison_values(comparison))
-    console = open_console(flags.json)
-    print_comparison(comparison, console)
-    if unsaved is not None:
-        raise unsaved
-    if flags.report is not None:
-        console.print(f"Report: {Path(flags.report) / 'report.html'}", soft_wrap=True)
+    run_comparison(lambda: evaluate(flags.policy, flags.sweep, flags), flags.json, flags.report)
 
 
 main = command(evaluate_policy, EvaluateFlags)

@@ -118,16 +118,12 @@ class BatchController(Protocol):
         """Observe a round of each request, `[n]` each."""
 
 
-@runtime_checkable
-class StepPolicy(Protocol):
-    """Starts a controller for each request.
-
-    A policy that chooses one block size after prefill starts a `FixedLength`.
-    """
+class RequestPolicy(Protocol):
+    """What every policy has that looks at a request after prefill."""
 
     @property
     def arms(self) -> tuple[int, ...]:
-        """Draft lengths to choose from."""
+        """Block sizes or draft lengths to choose from."""
 
     @property
     def state_groups(self) -> tuple[str, ...]:
@@ -138,6 +134,14 @@ class StepPolicy(Protocol):
 
     def check_request(self, temperature: float, prompt_tokens: int) -> None:
         """Warn once about requests that are unlike those it was made for."""
+
+
+@runtime_checkable
+class StepPolicy(RequestPolicy, Protocol):
+    """Starts a controller for each request.
+
+    A policy that chooses one block size after prefill starts a `FixedLength`.
+    """
 
     def start(self, state: torch.Tensor, sampling: Sampling) -> Controller:
         """Start a request.

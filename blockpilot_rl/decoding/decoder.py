@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from transformers import PreTrainedModel
 
-from blockpilot_rl.decoding.control import Controller, FixedLength, StepPolicy
+from blockpilot_rl.decoding.control import Controller, FixedLength, RequestPolicy, StepPolicy
 from blockpilot_rl.decoding.drafting import LeanDrafter
 from blockpilot_rl.decoding.forward import TargetForward, logits_of, target_forward
 from blockpilot_rl.decoding.generation import Chosen, Generation, Pass, Prefill, shortened
@@ -32,22 +32,8 @@ from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.models.pairs import Pair
 
 
-class Selector(Protocol):
+class Selector(RequestPolicy, Protocol):
     """Chooses a block size from a prefill state, such as a `BlockSizePolicy`."""
-
-    @property
-    def arms(self) -> tuple[int, ...]:
-        """Block sizes to choose from."""
-
-    @property
-    def state_groups(self) -> tuple[str, ...]:
-        """State groups that the policy reads, in order."""
-
-    def check_pair(self, fingerprint: str, template: Mapping[str, Any] | None) -> None:
-        """Refuse another pair, or other chat-template options if they are known."""
-
-    def check_request(self, temperature: float, prompt_tokens: int) -> None:
-        """Warn once about requests that are unlike those it was made for."""
 
     def select(self, state: torch.Tensor) -> int:
         """Choose a block size for the state `[width]`."""

@@ -375,7 +375,7 @@ def _traces(
     accepted = torch.ones(shape, dtype=torch.int16, device=device)
     values = torch.zeros(*shape, max(block_sizes) - 1, 3, device=device)
     window = _anchors(block_sizes)
-    # From the end, because drafting overwrites the context behind it.
+    # Start at the last anchors: drafting overwrites the context after an anchor.
     for first in reversed(range(0, shape[1], window)):
         anchors = torch.arange(first, first + window, device=device)
         wanted = (anchors[:, None] < counts[:, None, None]) & (sizes > 1)

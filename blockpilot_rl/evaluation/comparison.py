@@ -1,4 +1,4 @@
-"""The comparison of choices with fixed sizes and the oracle, whoever made them."""
+"""Comparison of choices of block sizes with fixed sizes and the oracle."""
 
 from __future__ import annotations
 

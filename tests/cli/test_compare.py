@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from blockpilot_rl.agents import make_agent
-from blockpilot_rl.cli import compare as compare_command
 from blockpilot_rl.cli.compare import main
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.experiments.curves import MIN_COUNT
@@ -516,7 +515,7 @@ def test_json_on_standard_output_comes_before_tables_that_cannot_be_printed(
     def fail(*_):
         raise BrokenPipeError
 
-    monkeypatch.setattr(compare_command, "print_comparison", fail)
+    monkeypatch.setattr("blockpilot_rl.cli.comparisons.print_comparison", fail)
     assert main(["--sweep", sweep, *QUICK, "--json"]) == 141
     assert "agents" in json.loads(capsys.readouterr().out)
 

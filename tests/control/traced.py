@@ -1,4 +1,4 @@
-"""Small random traces and a latency profile that every length can be told apart by."""
+"""Small random traces and a latency profile in which every length has a different time."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class Writer:
         """Note what a new prompt asks for, in place of all noted before.
 
         Args:
-            request: Name of the kind of request, and the text that tells it from others of its
+            request: Name of the kind of request, and the text that identifies it within its
                 kind.
         """
         self._noted = request
