@@ -1,4 +1,4 @@
-"""Measure how many rounds a second step control is simulated with, on one core.
+"""Measure how many rounds per second the simulator of step control makes, on one core.
 
 `python benchmarks/simulator.py --json OUT`. The traced training requests of a sweep are decoded
 together with each rule, as often as fits the time.

@@ -149,16 +149,18 @@ def run_calibrate(config: CalibrateConfig) -> None:
                 f"{config.profile}: latency.medians is empty, so there is no measurement to show; "
                 "make a new one with `blockpilot calibrate --out FILE`"
             )
-    if folder is None and config.out is not None:
-        calibration.save(config.out)
-    elif folder is not None and config.out is not None:
-        sweep = reprice_folder(folder, config.out, calibration)
+    if config.out is not None:
+        if folder is None:
+            calibration.save(config.out)
+        else:
+            sweep = reprice_folder(folder, config.out, calibration)
+    kept = calibration.keep() if config.profile is None else None
     console = open_console(config.out)
     console.print(render(calibration_table(calibration)))
     for line in describe_calibration(calibration):
         console.print(line, soft_wrap=True)
-    if config.profile is None:
-        console.print(f"kept for policies in {calibration.keep()}", soft_wrap=True)
+    if kept is not None:
+        console.print(f"kept for policies in {kept}", soft_wrap=True)
     if sweep is not None:
         console.print(f"{len(sweep)} rows of {config.sweep} re-priced in {config.out}")
 

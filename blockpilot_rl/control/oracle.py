@@ -34,13 +34,15 @@ def oracle_seconds(
     least = np.zeros((len(traces), steps + 1))
     for at in range(steps - 1, -1, -1):
         accepted = traces.accepted[:, at, columns].astype(np.int64)
+        contexts = traces.prompt_tokens + at
         best = np.full(len(traces), np.inf)
         for index, length in enumerate(lengths):
             drafted = traces.shortened(every, np.full(len(traces), at), np.array(length))
+            draft = costs.draft_seconds(drafted, contexts, traces.sampled)
             choices = [length] if verify == "block" else range(1, length + 1)
             for verified in (np.minimum(drafted, choice) for choice in choices):
                 emitted = np.minimum(accepted[:, index], verified)
-                total = _round_seconds(traces, costs, at, drafted, verified)
+                total = draft + costs.verify_seconds(verified, contexts, traces.sampled)
                 total += least[every, at + emitted]
                 best = np.minimum(best, total)
         least[:, at] = np.where(at < traces.anchors, best, 0.0)
@@ -49,15 +51,6 @@ def oracle_seconds(
     if 1 in lengths:
         fastest = np.minimum(fastest, _plain_seconds(traces, costs))
     return np.asarray(fastest + noise)
-
-
-def _round_seconds(
-    traces: StepTraces, costs: RoundCosts, at: int, drafted: np.ndarray, verified: np.ndarray
-) -> np.ndarray:
-    """Seconds of a round of every answer at one anchor, `[rows]`."""
-    contexts, sampled = traces.prompt_tokens + at, traces.sampled
-    draft = costs.draft_seconds(drafted, contexts, sampled)
-    return np.asarray(draft + costs.verify_seconds(verified, contexts, sampled))
 
 
 def _plain_seconds(traces: StepTraces, costs: RoundCosts) -> np.ndarray:

@@ -352,6 +352,7 @@ class LeanForward:
         scale = getattr(base.embed_tokens, "embed_scale", None)
         self._scale = None if scale is None else torch.as_tensor(scale).to(self.embedding)
         self._kinds = _layer_kinds(model, self.embedding)
+        self._distinct_kinds = tuple(dict.fromkeys(self._kinds))
         self._snapshot = Snapshot(model)
 
     def is_current(self) -> bool:
@@ -384,7 +385,7 @@ class LeanForward:
             slots = torch.arange(start, end, device=input_ids.device)
             positions = (slots - padding[:, None]).clamp(min=0)
         views = {}
-        for kind in set(self._kinds):
+        for kind in self._distinct_kinds:
             first = 0 if kind.window is None else max(0, start + 1 - kind.window)
             views[kind] = (
                 kind.rope.cos[positions],
@@ -411,7 +412,7 @@ class LeanForward:
         return flat.view(*hidden.shape[:-1], self.vocab_size)
 
     def _reach(self, length: int) -> None:
-        for kind in self._kinds:
+        for kind in self._distinct_kinds:
             kind.rope.reach(length)
 
     def _mask(

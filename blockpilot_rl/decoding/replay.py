@@ -269,23 +269,21 @@ class _Texts:
             states: Their hidden states, as `LeanDrafter.draft_at` returns them.
         """
         count, longest = len(blocks.sizes), int(blocks.sizes.max()) - 1
-        chains = _Chains(
-            accepted=torch.zeros_like(blocks.sizes),
-            values=states.new_zeros(count, longest, 3, dtype=torch.float32),
-        )
+        accepted = torch.zeros_like(blocks.sizes)
+        values = states.new_zeros(count, longest, 3, dtype=torch.float32)
         before, right = blocks.anchors.clone(), torch.ones_like(blocks.sizes, dtype=torch.bool)
         for offset in range(1, longest + 1):
             for alive in (blocks.sizes > offset).nonzero()[:, 0].split(_ROWS):
                 rows, places = blocks.rows[alive], blocks.starts[alive] + offset
                 logits = self.drafter.logits(states[blocks.firsts[alive] + offset], before[alive])
                 noise = self._noise(rows, places) if self.sampling.noisy_drafts else None
-                drafts, chains.values[alive, offset - 1] = self._propose(logits, noise)
+                drafts, values[alive, offset - 1] = self._propose(logits, noise)
                 before[alive] = proposed = self.drafter.to_target_ids(drafts)
                 inside = places <= self.ends[rows]
                 right[alive] &= inside & (proposed == self.tokens[rows, places * inside])
-                chains.accepted[alive] += right[alive]
+                accepted[alive] += right[alive]
         left = self.ends[blocks.rows] - blocks.starts
-        return replace(chains, accepted=torch.minimum(chains.accepted + 1, left))
+        return _Chains(torch.minimum(accepted + 1, left), values)
 
     def _propose(
         self, logits: torch.Tensor, noise: torch.Tensor | None
@@ -300,15 +298,14 @@ class _Texts:
             Draft ids, `[n]`, and their values as in `_Chains`, `[n, 3]`.
         """
         temperature = 1.0 if self.sampling.is_greedy else self.sampling.temperature
-        top, drafts = best = logits.max(dim=-1)
-        if noise is not None:
-            drafts = self.sampling.propose(logits, noise)
+        top, best = logits.max(dim=-1)
+        drafts = best if noise is None else self.sampling.propose(logits, noise)
         relative = logits.float().sub_(top[:, None])
         chosen = relative.gather(1, drafts[:, None])[:, 0] / temperature
         tempered = (relative / temperature).exp_().sum(dim=-1) if temperature != 1 else None
         odds = relative.exp_()
         total = odds.sum(dim=-1)
-        odds.scatter_(1, best.indices[:, None], 0.0)
+        odds.scatter_(1, best[:, None], 0.0)
         margins = (1 - odds.amax(dim=-1)) / total
         proposed = chosen.exp() / (total if tempered is None else tempered)
         return drafts, torch.stack([1 / total, margins, proposed], dim=-1)

@@ -291,8 +291,8 @@ def gumbel(seeds: torch.Tensor, positions: torch.Tensor, tokens: torch.Tensor) -
 def _mix_64(values: torch.Tensor) -> torch.Tensor:
     """Mix the bits of int64 values: the finaliser of splitmix64."""
     for shift, multiplier in _MIX_64:
-        values = (values ^ _shift_right(values, shift, 64)) * multiplier
-    return values ^ _shift_right(values, 31, 64)
+        values = (values ^ _shift_right(values, shift)) * multiplier
+    return values ^ _shift_right(values, 31)
 
 
 def _hash_32(
@@ -322,6 +322,6 @@ def _hash_32(
     bits.bitwise_xor_(shifted).bitwise_and_(2**31 - 1)
 
 
-def _shift_right(values: torch.Tensor, shift: int, width: int) -> torch.Tensor:
-    """Shift integers to the right and fill with zeros; PyTorch fills with the sign."""
-    return (values >> shift).bitwise_and_(2 ** (width - shift) - 1)
+def _shift_right(values: torch.Tensor, shift: int) -> torch.Tensor:
+    """Shift int64 values to the right and fill with zeros; PyTorch fills with the sign."""
+    return (values >> shift).bitwise_and_(2 ** (64 - shift) - 1)

@@ -41,10 +41,8 @@ PRIOR_PROMPTS = 4
 FAMILY_RISK = 0.5
 """A family loses too much if it loses more than the margin with a higher probability than this.
 
-At 0.5, the pooled gain of every family must be within the margin. In simulations of 19 to 45
-families that all gain, at most 1% of the verdicts find such a family by mistake; a family that
-loses 5% among them is found in 51 to 99% of the cases, and one that loses 10% in 95% or more. At
-0.2 it is 4%, 73 to 100% and 98%.
+At 0.5, the pooled gain of every family must be within the margin. A lower value refuses more
+policies that gain in every family; a higher one misses more families that lose.
 """
 
 _GRID = 400

@@ -18,6 +18,7 @@ from blockpilot_rl.decoding.round_costs import RoundCosts
 from blockpilot_rl.decoding.sampling import Sampling
 from blockpilot_rl.errors import BlockPilotError, one_line
 from blockpilot_rl.files import atomic_directory, read_json, write_json
+from blockpilot_rl.models.messages import describe_template
 from blockpilot_rl.policies.rate_prior import RatePrior
 from blockpilot_rl.policies.rules import (
     EntropyRule,
@@ -93,8 +94,8 @@ class RulePolicy:
             )
         if template is not None and dict(template) != self.template:
             raise BlockPilotError(
-                f"the policy was tuned with chat-template options {self.template}, not "
-                f"{dict(template)}"
+                f"the policy was tuned with {describe_template(self.template)}, not "
+                f"{describe_template(template)}"
             )
 
     def check_request(self, temperature: float, prompt_tokens: int) -> None:

@@ -125,7 +125,7 @@ _SOURCES = (
 _POOLED = (
     "A hierarchical normal model estimates the gains of all families together, so that a family of "
     "few prompts does not look bad by noise alone. An agent is not shipped if a family loses more "
-    "than the margin with a probability above 50% (`--family-risk`)."
+    "than the margin with a probability above `--family-risk`."
 )
 _LEFT_OUT = (
     "Each family is judged with agents, and with a best fixed size, that were trained on the other "

@@ -69,11 +69,11 @@ def verdict_reason(verdict: Verdict) -> str:
     assert verdict.total_gain is not None
     return (
         f"{gains}, decision time included, and {verdict.total_gain.value:+z.1%} in total time; "
-        f"{_worst_family_words(verdict)}{_passed_over_words(verdict.passed_over)}"
+        f"{_riskiest_family_words(verdict)}{_passed_over_words(verdict.passed_over)}"
     )
 
 
-def _worst_family_words(verdict: Verdict) -> str:
+def _riskiest_family_words(verdict: Verdict) -> str:
     """The gain in the family with the highest risk, and whether a family loses too much."""
     assert verdict.riskiest_family_gain is not None
     assert verdict.loss_probability is not None

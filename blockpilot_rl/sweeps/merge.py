@@ -15,7 +15,13 @@ from blockpilot_rl.sweeps.table import Sweep
 from blockpilot_rl.sweeps.traces import TRACE_FILE, load_traces, save_sweep
 
 _SHARED = (
-    *("fingerprint", "arms", "state", "dtype", "max_new_tokens", "shortens_blocks", "template"),
+    "fingerprint",
+    "arms",
+    "state",
+    "dtype",
+    "max_new_tokens",
+    "shortens_blocks",
+    "template",
 )
 """Metadata that merged sweeps must share, in addition to prices and sampling options."""
 

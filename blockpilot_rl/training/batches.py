@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import overload
 
 import torch
 
@@ -72,7 +71,7 @@ class TrainingExample:
     prompt_length: int
 
 
-class TrainingExamples(Sequence[TrainingExample]):
+class TrainingExamples:
     """Examples of a corpus, made from the answers when a batch needs them.
 
     The answers may be on disk. The target's most probable tokens are computed when an answer is
@@ -117,16 +116,8 @@ class TrainingExamples(Sequence[TrainingExample]):
         """Number of sequences."""
         return len(self._usable)
 
-    @overload
-    def __getitem__(self, index: int) -> TrainingExample: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[TrainingExample]: ...
-
-    def __getitem__(self, index: int | slice) -> TrainingExample | list[TrainingExample]:
-        """Make an example, or several."""
-        if isinstance(index, slice):
-            return [self[i] for i in range(len(self))[index]]
+    def __getitem__(self, index: int) -> TrainingExample:
+        """Make an example."""
         answer = self._answers[self._usable[index]]
         if index not in self._teachers:
             self._teachers[index] = teacher(answer, self._read, self._top)

@@ -100,7 +100,9 @@ class Corpus(Sequence[Continuation]):
                 logger.warning(
                     "%s: %d of %d answers are not trained on: their prompts are outside the "
                     "drafter share, or of unseen families",
-                    *(folder.folder, left_out, len(folder)),
+                    folder.folder,
+                    left_out,
+                    len(folder),
                 )
 
     def __len__(self) -> int:
@@ -157,7 +159,7 @@ def load_sources(
             prompts = load_prompts(
                 source,
                 check=length_check(pair, config.max_new_tokens),
-                on_bad=_log if config.skip_bad else None,
+                on_bad=logger.warning if config.skip_bad else None,
                 progress=progress,
             )
         prompts = [prompt for prompt in prompts if prompt.id not in taken]
@@ -167,10 +169,6 @@ def load_sources(
             name += "-2"
         sources[source] = PromptSource(name, prompts)
     return sources
-
-
-def _log(message: object) -> None:
-    logger.warning("%s", message)
 
 
 def answer_sources(

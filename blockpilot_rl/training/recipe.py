@@ -24,7 +24,7 @@ from blockpilot_rl.decoding.forward import TargetForward, target_forward
 from blockpilot_rl.decoding.lean import LeanForward
 from blockpilot_rl.errors import BlockPilotError
 from blockpilot_rl.files import atomic_write
-from blockpilot_rl.models.drafter import DFlash2DraftModel, DFlashDraftModel
+from blockpilot_rl.models.drafter import DFlashDraftModel
 from blockpilot_rl.models.pairs import Pair
 from blockpilot_rl.options import check_options, option
 from blockpilot_rl.training.batches import Batch, TrainingExamples, sample_batch
@@ -35,8 +35,8 @@ _DEFAULT_LAYERS, _DEFAULT_VOCABULARY = 3, 8192
 def default_layer_ids(depth: int) -> tuple[int, ...]:
     """Choose the target layers that a drafter reads, where the recipe does not state them.
 
-    They are four layers at equal distances, from the second to the third from the end, as in
-    DFlash: 1, 9, 18 and 27 of 30.
+    They are four layers at about equal distances, from the second to the third from the end:
+    1, 9, 18 and 27 of 30.
 
     Args:
         depth: Number of layers of the target.
@@ -225,13 +225,14 @@ class Trainer:
         self.seconds = 0.0
         drafter_config: Any = drafter.config
         target = target_forward(pair.target, list(drafter_config.target_layer_ids))
-        tokens = torch.arange(target.vocab_size, device=self.device)
         self.table: torch.Tensor = target.model.get_input_embeddings().weight.detach()
-        self.mask_embedding = self.embed(tokens[drafter.config.mask_token_id])
+        self.mask_embedding = self.embed(
+            torch.tensor(drafter.config.mask_token_id, device=self.device)
+        )
         ids = drafter.draft_token_ids
         self.head = (target.head if ids is None else target.head[ids]).bfloat16()
-        label_of = torch.full((len(tokens) + 1,), -100)
-        known = torch.arange(len(tokens)) if ids is None else ids.cpu()
+        label_of = torch.full((target.vocab_size + 1,), -100)
+        known = torch.arange(target.vocab_size) if ids is None else ids.cpu()
         label_of[known] = torch.arange(len(known))
         self.label_of = label_of.to(self.device)
         read = partial(_teacher_logits, target, ids, self.head)
@@ -451,8 +452,7 @@ class Trainer:
             dtype: Dtype of its weights.
         """
         config: Any = self.drafter.config
-        kind = DFlash2DraftModel if config.is_dflash2 else DFlashDraftModel
-        exported: Any = kind(config)
+        exported: Any = type(self.drafter)(config)
         exported.load_state_dict(self.drafter.state_dict())
         with torch.no_grad():
             exported.fc.weight.mul_(self.feature_scale.cpu())
